@@ -68,6 +68,7 @@ ORDER = (
     "lazyt",
     "distributions",
     "func",
+    "torch",
     "testing",
     "library",
     "kernel_language",

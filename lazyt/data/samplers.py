@@ -47,6 +47,10 @@ def _count(n: Any, name: str) -> int:
     return n
 
 
+# Indices with replacement that are drawn at a time.
+DRAWN = 1 << 14
+
+
 class RandomSampler(Sampler[int]):
     """All indices in random order, or `num_samples` of them; with `replacement`, each drawn by itself.
 
@@ -76,9 +80,9 @@ class RandomSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         n, wanted = len(self.data_source), self.num_samples
         g = host_generator(self.generator)
-        if self.replacement:
-            yield from g.integers(n, size=wanted).tolist() if wanted else ()
-            return
+        while self.replacement and wanted > 0:  # drawn in parts: there may be more of them than memory has
+            yield from g.integers(n, size=min(wanted, DRAWN)).tolist()
+            wanted -= DRAWN
         while n and wanted > 0:
             yield from g.permutation(n)[:wanted].tolist()
             wanted -= n

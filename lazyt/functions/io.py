@@ -57,9 +57,10 @@ class _Writer:
         if isinstance(x, bytes):
             return ["bytes", x.decode("latin1")]
         if not isinstance(x, dict | list | tuple):
+            instead = "; save its state_dict()" if hasattr(x, "state_dict") else ""
             raise DTypeError(
                 "save: tensors, numbers, strings, bytes, None, and dicts, lists and tuples of them are saved, not "
-                f"{type(x).__name__!r} (at {name or 'the top'!r})"
+                f"{type(x).__name__!r} (at {name or 'the top'!r}){instead}"
             )
         if any(x is outer for outer in self.open):
             raise DTypeError(f"save: {type(x).__name__!r} at {name!r} is inside itself")

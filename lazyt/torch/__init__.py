@@ -6,10 +6,10 @@
 >>> x.size(0), x.max(1).indices.tolist(), torch.cat([x, x], dim=1).size()
 (2, [2, 2], (2, 6))
 
-Functions have PyTorch's arguments, defaults and results. The import gives tensors PyTorch's methods that NumPy's arrays
-have not (`x.eq(y)`, `x.add_(y)`, `x.masked_fill(mask, 0)`), and `dim=` for `axis=`. Methods that both have and that mean
-different things (`x.max(1)`, `x.split(2)`, `x.transpose(0, 1)`, `x.std()`) mean PyTorch's in files that have this module
-among their names, and NumPy's elsewhere. Results are lazy, as all of lazyt's.
+Functions have PyTorch's arguments, defaults and results. The import gives tensors PyTorch's methods that NumPy's
+arrays have not (`x.eq(y)`, `x.add_(y)`, `x.masked_fill(mask, 0)`), and `dim=` for `axis=`. Methods that both have and
+that mean different things (`x.max(1)`, `x.split(2)`, `x.transpose(0, 1)`, `x.std()`) mean PyTorch's in files that have
+this module among their names, and NumPy's elsewhere. Results are lazy, as all of lazyt's.
 """
 
 import sys as _sys

@@ -5,33 +5,42 @@ from __future__ import annotations
 from typing import Any
 
 import lazyt as lt
+from lazyt import device_modules
+from lazyt.backends import registry
+from lazyt.config import HOST
 
 __all__ = ["current_accelerator", "current_device_index", "device_count", "is_available", "synchronize"]
 
 
+def _kind() -> str | None:
+    kinds = [name.partition(":")[0] for name in registry.available()]
+    return next((kind for kind in kinds if kind != HOST), None)
+
+
 def is_available() -> bool:
     """Whether there is one."""
-    return lt.cuda.is_available()  # type: ignore[no-any-return]
+    return _kind() is not None
 
 
 def device_count() -> int:
     """How many there are."""
-    return lt.cuda.device_count()  # type: ignore[no-any-return]
+    kind = _kind()
+    return 0 if kind is None else device_modules.module_of(kind).device_count()
 
 
 def current_accelerator(check_available: bool = False) -> Any:
     """Its kind, as a device; None where there is none."""
-    return lt.device("cuda") if is_available() else None
+    kind = _kind()
+    return None if kind is None else lt.device(kind)
 
 
 def current_device_index() -> int:
-    """The number of the current one."""
-    return lt.cuda.current_device()  # type: ignore[no-any-return]
+    """The number of the current one; 0 where there is none."""
+    kind = _kind()
+    return 0 if kind is None else device_modules.module_of(kind).current_device()
 
 
 def synchronize(device: Any = None) -> None:
     """Compute what is pending, and wait for the devices."""
-    if is_available():
-        lt.cuda.synchronize(device)
-    else:
-        lt.sync()
+    kind = _kind()
+    lt.sync() if kind is None else device_modules.module_of(kind).synchronize(device)

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import lazyt as lt
 from lazyt.errors import NotSupportedError
-
-__all__ = ["cuda", "cudnn", "mps"]
+from lazyt.torch import accelerator
 
 
 class _Settings:
@@ -26,7 +24,9 @@ class _Settings:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self.__dict__ or name.startswith("_"):
-            raise NotSupportedError(f"backends.{self._name}: not supported: {name}, because no plan reads it")
+            raise NotSupportedError(
+                f"backends.{self.__dict__['_name']}: not supported: {name}, because no plan reads it"
+            )
         self.__dict__[name] = value
 
 
@@ -44,7 +44,7 @@ class _Cuda:
 
     def is_built(self) -> bool:
         """Whether lazyt can run on GPUs of NVIDIA's here."""
-        return lt.cuda.is_available()  # type: ignore[no-any-return]
+        return accelerator.is_available()
 
 
 cuda = _Cuda()

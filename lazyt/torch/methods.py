@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Self
 
 import lazyt as lt
+from lazyt.config import HOST
 from lazyt.errors import NotSupportedError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
@@ -20,7 +21,9 @@ from lazyt.tracing.tracebacks import api_boundary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Method = "Callable[..., Any]"
+
+# As `torch.cuda.FloatTensor` names it.
+_NVIDIA = "torch.cuda".rpartition(".")[2]
 
 
 class Size(int):
@@ -55,11 +58,15 @@ def _size(self: Tensor) -> int:
     return n if ours else Size(n, self.shape)
 
 
+def _put(x: Any, key: Any, value: Any) -> None:
+    x[key] = value
+
+
 def _written(g: Callable[..., Any]) -> Callable[..., Any]:
     """The method that writes what `g` computes in place, and returns the tensor."""
 
     def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
-        self[...] = g(self, *args, **options)
+        _put(self, ..., g(self, *args, **options))
         return self
 
     method.__doc__ = f"{(g.__doc__ or '').partition('.')[0]}, written in place."
@@ -90,7 +97,9 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, dev
     return f.full(size, fill_value, dtype=dtype or self.dtype, device=device or self.device)
 
 
-def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A copy of data, of this tensor's dtype and device by default."""
     return f.tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
@@ -112,10 +121,10 @@ def is_contiguous(self: Tensor, *, memory_format: Any = None) -> bool:
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:
     """This tensor in another's dtype."""
-    return self.astype(other.dtype, copy=False)
+    return lt.astype(self, other.dtype, copy=False)
 
 
-def type(self: Tensor, dtype: Any = None) -> Any:  # noqa: A001 - PyTorch's name
+def type(self: Tensor, dtype: Any = None) -> Any:
     """This tensor in a dtype; without one, the name of PyTorch's type, as in 'torch.FloatTensor'."""
     if dtype is not None:
         return self.astype(_TYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype, copy=False)
@@ -123,6 +132,8 @@ def type(self: Tensor, dtype: Any = None) -> Any:  # noqa: A001 - PyTorch's name
     return names.get(self.dtype, f"torch.{self.dtype}")
 
 
+# The integers that floating dtypes have all of.
+_EXACT = {dtypes.float64: 1 << 53, dtypes.float32: 1 << 24, dtypes.float16: 1 << 11, dtypes.bfloat16: 1 << 8}
 _TYPES: dict[Any, Any] = {
     "torch.FloatTensor": dtypes.float32, "torch.DoubleTensor": dtypes.float64, "torch.HalfTensor": dtypes.float16,
     "torch.BFloat16Tensor": dtypes.bfloat16, "torch.LongTensor": dtypes.int64, "torch.IntTensor": dtypes.int32,
@@ -155,7 +166,7 @@ def where(self: Tensor, condition: Any, other: Any) -> Tensor:
 
 def get_device(self: Tensor) -> int:
     """The device's number; -1 for the CPU."""
-    return -1 if self.device.type == "cpu" else int(self.device.index or 0)
+    return -1 if self.device.type == HOST else int(self.device.index or 0)
 
 
 # --- in place
@@ -163,52 +174,52 @@ def get_device(self: Tensor) -> int:
 
 def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Write another tensor's elements."""
-    self[...] = src
+    _put(self, ..., src)
     return self
 
 
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Write one value."""
-    self[...] = value
+    _put(self, ..., value)
     return self
 
 
 def zero_(self: Tensor) -> Tensor:
     """Write zeros."""
-    self[...] = 0
+    _put(self, ..., 0)
     return self
 
 
 def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
     """Write a value where the mask is true."""
-    self[...] = lt.where(mask, value, self)
+    _put(self, ..., lt.where(mask, value, self))
     return self
 
 
 def index_fill_(self: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     """Write a value in slices of an axis."""
-    self[_along(self, dim, index)] = value
+    _put(self, _along(self, dim, index), value)
     return self
 
 
 def index_copy_(self: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     """Write slices of an axis."""
-    self[_along(self, dim, index)] = source
+    _put(self, _along(self, dim, index), source)
     return self
 
 
 def index_add_(self: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
     """Add to slices of an axis."""
-    self[...] = lt.index_add(self, dim, index, source if alpha == 1 else alpha * source)
+    _put(self, ..., lt.index_add(self, dim, index, source if alpha == 1 else alpha * source))
     return self
 
 
 def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """Write, or add, at the places of index arrays."""
     if accumulate:
-        self[...] = lt.add_at(self, tuple(indices), values)
+        _put(self, ..., lt.add_at(self, tuple(indices), values))
     else:
-        self[tuple(indices)] = values
+        _put(self, tuple(indices), values)
     return self
 
 
@@ -223,42 +234,42 @@ def scatter_(self: Tensor, dim: int, index: Any, src: Any = None, *, value: Any 
         raise NotSupportedError(f"scatter_: not supported: reduce={reduce!r}, because there are None and 'add'")
     if not isinstance(given, Tensor):
         given = lt.full(index.shape, given, dtype=self.dtype, device=self.device)
-    self[...] = (f.scatter if reduce is None else f.scatter_add)(self, dim, index, given)
+    _put(self, ..., (f.scatter if reduce is None else f.scatter_add)(self, dim, index, given))
     return self
 
 
 def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = None) -> Tensor:
     """Write uniform samples of [a, b)."""
-    self[...] = lt.random.uniform(a, b, self.shape, generator=generator, device=self.device)
+    _put(self, ..., lt.random.uniform(a, b, self.shape, generator=generator, device=self.device))
     return self
 
 
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
     """Write normal samples."""
-    self[...] = lt.random.normal(mean, std, self.shape, generator=generator, device=self.device)
+    _put(self, ..., lt.random.normal(mean, std, self.shape, generator=generator, device=self.device))
     return self
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Write 1 with a probability, else 0."""
     chances = lt.broadcast_to(lt.asarray(p, dtype=dtypes.float32), self.shape)
-    self[...] = lt.random.bernoulli(chances, generator=generator)
+    _put(self, ..., lt.random.bernoulli(chances, generator=generator))
     return self
 
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Write exponential samples of a rate."""
-    self[...] = -lt.log1p(-f.rand(*self.shape, generator=generator, device=self.device)) / lambd
+    _put(self, ..., -lt.log1p(-f.rand(*self.shape, generator=generator, device=self.device)) / lambd)
     return self
 
 
 def random_(self: Tensor, low: int = 0, high: int | None = None, *, generator: Any = None) -> Tensor:
     """Write integers of [low, high), of [0, low) where one bound is given, or all that the dtype has exactly."""
     if high is None:
-        bits = {"f": lt.finfo(self.dtype).nmant + 1} if self.dtype.kind == "f" else {}
-        high = low or (1 << bits["f"] if bits else int(lt.iinfo(self.dtype).max))
+        exact = _EXACT.get(self.dtype)
+        high = low or (int(lt.iinfo(self.dtype).max) if exact is None else exact)
         low = 0
-    self[...] = f.randint(low, high, self.shape, generator=generator, device=self.device)
+    _put(self, ..., f.randint(low, high, self.shape, generator=generator, device=self.device))
     return self
 
 
@@ -285,7 +296,7 @@ def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
     if rounding_mode is None:
         self /= other
     else:
-        self[...] = f.div(self, other, rounding_mode=rounding_mode)
+        _put(self, ..., f.div(self, other, rounding_mode=rounding_mode))
     return self
 
 
@@ -301,7 +312,7 @@ def set_data(self: Tensor, value: Tensor) -> None:
             f"data: {value.dtype} {value.shape} does not fit a tensor of {self.dtype} {self.shape}, which keeps both"
         )
     with lt.no_grad():
-        self[...] = value
+        _put(self, ..., value)
 
 
 _PLAIN = (  # of one tensor and what follows, by the name that `lazyt.torch` or lazyt has
@@ -321,18 +332,19 @@ _PLAIN = (  # of one tensor and what follows, by the name that `lazyt.torch` or 
 _WRITTEN = (  # those that write in place too
     "absolute acos acosh arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh bitwise_not cosh deg2rad "
     "erfc exp2 expm1 fix i0 log10 logical_not nan_to_num negative rad2deg sinc sinh tril triu arctan2 atan2 copysign "
-    "float_power fmod gcd heaviside hypot lcm ldexp logical_and logical_or logical_xor nextafter floor_divide remainder "
-    "bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift addcdiv addcmul clamp clamp_max "
-    "clamp_min clip lerp neg sub subtract multiply divide true_divide pow abs ceil cos erf exp floor log log1p log2 "
-    "reciprocal relu round rsqrt sigmoid sign sin sqrt square tan tanh trunc cumprod cumsum eq ne lt le gt ge"
+    "float_power fmod gcd heaviside hypot lcm ldexp logical_and logical_or logical_xor nextafter floor_divide "
+    "remainder bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift addcdiv addcmul clamp "
+    "clamp_max clamp_min clip lerp neg sub subtract multiply divide true_divide pow abs ceil cos erf exp floor log "
+    "log1p log2 reciprocal relu round rsqrt sigmoid sign sin sqrt square tan tanh trunc cumprod cumsum eq ne lt le "
+    "gt ge"
 )
 METHODS: dict[str, Any] = {
     "H": property(lambda self: self.mT.conj(), doc="The conjugate of the transpose."),
     "mH": property(lambda self: self.mT.conj(), doc="The conjugate of the transpose."),
     "adjoint": lambda self: self.mT.conj(),
     "data": property(get_data, set_data, doc=get_data.__doc__),
-    "is_cpu": property(lambda self: self.device.type == "cpu", doc="Whether it is on the CPU."),
-    "is_cuda": property(lambda self: self.device.type == "cuda", doc="Whether it is on a GPU of NVIDIA's."),
+    "is_cpu": property(lambda self: self.device.type == HOST, doc="Whether it is on the CPU."),
+    "is_cuda": property(lambda self: self.device.type == _NVIDIA, doc="Whether it is on a GPU of NVIDIA's."),
     "byte": _cast(dtypes.uint8),
     "char": _cast(dtypes.int8),
     "short": _cast(dtypes.int16),
@@ -379,7 +391,7 @@ def attach() -> None:
         _hints[name] = vars(Tensor).get(name)
         if not isinstance(method, property):
             method.__name__ = name if method.__name__ == "<lambda>" else method.__name__
-            method = api_boundary(method, name)  # noqa: PLW2901 - the boundary is what is attached
+            method = api_boundary(method, name)
         setattr(Tensor, name, method)
     Tensor.size = property(_size, doc=Size.__doc__)  # type: ignore[assignment, method-assign]
 

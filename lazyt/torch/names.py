@@ -55,7 +55,7 @@ NONE = frozenset(("array", "histogram", "nanmedian", "ndim", "shape", "size"))
 def own(name: str) -> Any:
     """A function of PyTorch's meaning, or None."""
     found = vars(functions).get(name)
-    return found if callable(found) and getattr(found, "__module__", "") == functions.__name__ else None
+    return found if name in functions.__all__ else None
 
 
 def find(name: str) -> Any:
@@ -66,6 +66,8 @@ def find(name: str) -> Any:
         return DTYPES[name]
     if name in TYPES:
         return _constructor(name)
+    if name == "Size":
+        return tuple
     if name in NONE:
         raise AttributeError(f"module 'lazyt.torch' has no attribute {name!r}", name=name)
     path = SAME.get(name, name)

@@ -1,7 +1,7 @@
 """Methods that lazyt and PyTorch both have and read differently: `x.max(1)`, `x.split(2)`, `x.transpose(0, 1)`.
 
-In files that have `lazyt.torch` among their names they mean PyTorch's; elsewhere they stay NumPy's. Methods that take an
-axis take it as `dim=` too, in any file.
+In files that have `lazyt.torch` among their names they mean PyTorch's; elsewhere they stay NumPy's. Methods that take
+an axis take it as `dim=` too, in any file.
 """
 
 from __future__ import annotations

@@ -1,0 +1,149 @@
+"""PyTorch's functions that make tensors, and those of random numbers.
+
+Sources: the pages of torch 2.13, by name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import lazyt as lt
+from lazyt.errors import ShapeError
+from lazyt.ir import dtypes
+
+if TYPE_CHECKING:
+    from lazyt.runtime.tensor import Tensor
+
+__all__ = [
+    "as_tensor",
+    "empty",
+    "from_numpy",
+    "full",
+    "initial_seed",
+    "manual_seed",
+    "normal",
+    "ones",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "randperm",
+    "tensor",
+    "zeros",
+]
+
+
+def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
+    """`f(2, 3)` and `f((2, 3))` mean the same."""
+    if len(size) == 1 and not isinstance(size[0], int):
+        size = tuple(size[0])
+    return tuple(int(n) for n in size)
+
+
+def _marked(x: Tensor, requires_grad: bool) -> Tensor:
+    return x.requires_grad_() if requires_grad else x
+
+
+def zeros(*size: Any, dtype: Any = dtypes.float32, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Zeros of a shape, whose extents are given one by one or in a tuple."""
+    return _marked(lt.zeros(_shape(size), dtype=dtype or dtypes.float32, device=device), requires_grad)
+
+
+def ones(*size: Any, dtype: Any = dtypes.float32, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Ones of a shape, whose extents are given one by one or in a tuple."""
+    return _marked(lt.ones(_shape(size), dtype=dtype or dtypes.float32, device=device), requires_grad)
+
+
+def empty(*size: Any, dtype: Any = dtypes.float32, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of a shape, to be written."""
+    return _marked(lt.empty(_shape(size), dtype=dtype or dtypes.float32, device=device), requires_grad)
+
+
+def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """One value in a shape."""
+    return _marked(lt.full(_shape((size,)), fill_value, dtype=dtype, device=device), requires_grad)
+
+
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A copy of numbers, lists or an array."""
+    return _marked(lt.tensor(data, dtype=dtype, device=device), requires_grad)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """Numbers, lists or an array as a tensor."""
+    return lt.asarray(data, dtype=dtype, device=device)
+
+
+def randn(
+    *size: Any, dtype: Any = dtypes.float32, device: Any = None, generator: Any = None, requires_grad: bool = False
+) -> Tensor:  # fmt: skip
+    """Normal samples; not PyTorch's bits."""
+    found = lt.random.randn(*_shape(size), dtype=dtype or dtypes.float32, generator=generator, device=device)
+    return _marked(found, requires_grad)
+
+
+def rand(
+    *size: Any, dtype: Any = dtypes.float32, device: Any = None, generator: Any = None, requires_grad: bool = False
+) -> Tensor:  # fmt: skip
+    """Uniform samples of [0, 1); not PyTorch's bits."""
+    found = lt.random.rand(*_shape(size), dtype=dtype or dtypes.float32, generator=generator, device=device)
+    return _marked(found, requires_grad)
+
+
+def randint(
+    low: Any, high: Any = None, size: Any = None, *, dtype: Any = dtypes.int64, device: Any = None,
+    generator: Any = None,
+) -> Tensor:  # fmt: skip
+    """Integers of [low, high), or of [0, low) where one bound is given: `randint(10, (3,))`."""
+    if size is None and not isinstance(high, int):
+        low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low
+    if size is None:
+        raise ShapeError("randint: a size is required, as in randint(10, (3,))")
+    return lt.random.integers(low, high, _shape((size,)), dtype=dtype, generator=generator, device=device)
+
+
+def randperm(n: int, *, dtype: Any = dtypes.int64, device: Any = None, generator: Any = None) -> Tensor:
+    """The numbers below n in a random order."""
+    return lt.astype(lt.random.permutation(n, generator=generator, device=device), dtype)
+
+
+def randn_like(input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Normal samples of a tensor's shape, dtype and device."""
+    return randn(
+        *input.shape, dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad
+    )  # fmt: skip
+
+
+def rand_like(input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Uniform samples of a tensor's shape, dtype and device."""
+    return rand(*input.shape, dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)
+
+
+def randint_like(input: Any, low: int, high: int | None = None, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Integers of a tensor's shape, dtype and device."""
+    return randint(low, high, input.shape, dtype=dtype or input.dtype, device=device or input.device)
+
+
+def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None) -> Tensor:
+    """Normal samples, one for each mean and deviation, or of a size."""
+    return lt.random.normal(mean, std, None if size is None else _shape((size,)), generator=generator)
+
+
+def manual_seed(seed: int) -> Any:
+    """Seed the default generator, which is returned."""
+    lt.random.seed(seed)
+    return lt.random.default_generator()
+
+
+def initial_seed() -> int:
+    """The seed of the default generator."""
+    return int(lt.random.default_generator().seed)
+
+
+def from_numpy(ndarray: Any) -> Tensor:
+    """A tensor of an array's values; of a tensor, which `load` gives where an array was saved, itself."""
+    return ndarray if isinstance(ndarray, lt.Tensor) else lt.from_numpy(ndarray)

@@ -1,0 +1,262 @@
+"""PyTorch's functions of elements, its products, and its questions and settings.
+
+Sources: the pages of torch 2.13, by name.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import lazyt as lt
+from lazyt.errors import NotSupportedError, ShapeError
+from lazyt.functions.arguments import tensor as as_tensor_of
+from lazyt.ir import dtypes
+from lazyt.torch.reductions import is_floats as _floats
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lazyt.runtime.tensor import Tensor
+
+__all__ = [
+    "add",
+    "addcdiv",
+    "addcmul",
+    "addmm",
+    "addmv",
+    "addr",
+    "baddbmm",
+    "bmm",
+    "clamp",
+    "clamp_max",
+    "clamp_min",
+    "clip",
+    "clone",
+    "compile",
+    "complex",
+    "detach",
+    "div",
+    "divide",
+    "frac",
+    "get_default_dtype",
+    "is_complex",
+    "is_floating_point",
+    "is_nonzero",
+    "is_tensor",
+    "lerp",
+    "logdet",
+    "logit",
+    "mm",
+    "mv",
+    "neg",
+    "numel",
+    "polar",
+    "rsub",
+    "set_default_dtype",
+    "sub",
+    "subtract",
+    "true_divide",
+    "view_as_real",
+    "xlogy",
+]
+
+
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """A quotient, as it is, or rounded by 'floor' or 'trunc'."""
+    if rounding_mode is None:
+        return lt.divide(input, other)
+    if rounding_mode == "floor":
+        return lt.floor_divide(input, other)
+    if rounding_mode != "trunc":
+        raise NotSupportedError(f"div: rounding_mode is None, 'floor' or 'trunc', got {rounding_mode!r}")
+    found = lt.trunc(lt.divide(input, other))
+    floats = _floats(as_tensor_of(input)) or _floats(as_tensor_of(other))
+    return found if floats else lt.astype(found, lt.result_type(input, other))
+
+
+divide = true_divide = div
+
+
+def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """input + alpha * other."""
+    return lt.add(input, other if alpha == 1 else alpha * other)
+
+
+def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """input - alpha * other."""
+    return lt.subtract(input, other if alpha == 1 else alpha * other)
+
+
+subtract = sub
+
+
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """other - alpha * input."""
+    return sub(other, input, alpha=alpha)
+
+
+def neg(input: Any) -> Tensor:
+    """-input."""
+    return lt.negative(input)
+
+
+def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
+    """Values no smaller than `min` and no greater than `max`."""
+    return lt.clip(input, min, max)
+
+
+clip = clamp
+
+
+def clamp_min(input: Any, min: Any) -> Tensor:
+    """Values no smaller than `min`."""
+    return lt.clip(input, min, None)
+
+
+def clamp_max(input: Any, max: Any) -> Tensor:
+    """Values no greater than `max`."""
+    return lt.clip(input, None, max)
+
+
+def lerp(input: Any, end: Any, weight: Any) -> Tensor:
+    """input + weight * (end - input)."""
+    return input + weight * (end - input)  # type: ignore[no-any-return]
+
+
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """input + value * tensor1 * tensor2."""
+    return input + value * tensor1 * tensor2  # type: ignore[no-any-return]
+
+
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """input + value * tensor1 / tensor2."""
+    return input + value * tensor1 / tensor2  # type: ignore[no-any-return]
+
+
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * (mat1 @ mat2)."""
+    product = mat1 @ mat2
+    return (input if beta == 1 else beta * input) + (product if alpha == 1 else alpha * product)  # type: ignore[no-any-return]
+
+
+addmv = baddbmm = addmm
+
+
+def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha times the outer product."""
+    product = lt.outer(vec1, vec2)
+    return (input if beta == 1 else beta * input) + (product if alpha == 1 else alpha * product)  # type: ignore[no-any-return]
+
+
+def mm(input: Any, mat2: Any) -> Tensor:
+    """A product of matrices."""
+    return _product("mm", 2, input, 2, mat2)
+
+
+def bmm(input: Any, mat2: Any) -> Tensor:
+    """Products of matrices, one for each of a batch."""
+    return _product("bmm", 3, input, 3, mat2)
+
+
+def mv(input: Any, vec: Any) -> Tensor:
+    """A matrix times a vector."""
+    return _product("mv", 2, input, 1, vec)
+
+
+def _product(name: str, n: int, x: Any, m: int, y: Any) -> Tensor:
+    if (x.ndim, y.ndim) != (n, m):
+        raise ShapeError(f"{name}: {n} and {m} dimensions are required, got {x.ndim} and {y.ndim}")
+    return lt.matmul(x, y)
+
+
+def frac(input: Any) -> Tensor:
+    """What is behind the point."""
+    return input - input.trunc()  # type: ignore[no-any-return]
+
+
+def logit(input: Any, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)), of x kept eps away from 0 and 1 if eps is given."""
+    x = input if eps is None else lt.clip(input, eps, 1 - eps)
+    return lt.log(x / (1 - x))
+
+
+def xlogy(input: Any, other: Any) -> Tensor:
+    """x * log(y), and 0 where x is."""
+    return lt.where(input == 0, lt.where(lt.isnan(other), other, 0), input * lt.log(lt.where(input == 0, 1, other)))
+
+
+def polar(abs: Any, angle: Any) -> Tensor:
+    """Complex numbers of an absolute value and an angle."""
+    return complex(abs * lt.cos(angle), abs * lt.sin(angle))
+
+
+def complex(real: Any, imag: Any) -> Tensor:
+    """Complex numbers of two parts."""
+    return real + 1j * imag  # type: ignore[no-any-return]
+
+
+def view_as_real(input: Any) -> Tensor:
+    """The two parts of complex numbers, along a new last axis."""
+    return lt.stack((lt.real(input), lt.imag(input)), axis=-1)
+
+
+def logdet(input: Any) -> Tensor:
+    """The logarithm of a determinant, NaN where it is negative."""
+    sign, found = lt.linalg.slogdet(input)
+    return lt.where(sign < 0, math.nan, found)
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether it is a tensor."""
+    return isinstance(obj, lt.Tensor)
+
+
+def is_floating_point(input: Any) -> bool:
+    """Whether the elements are real floating numbers."""
+    return bool(lt.isdtype(input.dtype, "real floating"))
+
+
+def is_complex(input: Any) -> bool:
+    """Whether the elements are complex."""
+    return bool(lt.isdtype(input.dtype, "complex floating"))
+
+
+def is_nonzero(input: Any) -> bool:
+    """Whether the one element is not zero: a sync."""
+    return bool(input)
+
+
+def numel(input: Any) -> int:
+    """The number of elements."""
+    return int(input.size)
+
+
+def clone(input: Any) -> Tensor:
+    """A copy."""
+    return input.clone()  # type: ignore[no-any-return]
+
+
+def detach(input: Any) -> Tensor:
+    """The same values, outside of any gradient."""
+    return input.detach()  # type: ignore[no-any-return]
+
+
+def get_default_dtype() -> np.dtype:
+    """float32, always."""
+    return dtypes.float32
+
+
+def set_default_dtype(d: Any) -> None:
+    """float32 is the default, and nothing else: NotSupportedError."""
+    if dtypes.as_dtype(d) != dtypes.float32:
+        raise NotSupportedError(
+            f"set_default_dtype: not supported: {d}, because new values are float32; write dtype= where they are made"
+        )
+
+
+def compile(model: Any = None, **options: Any) -> Any:
+    """The model, or function, as it is: what runs is recorded, fused and compiled. Options are PyTorch's, and read by
+    nothing. Also as a decorator.
+    """
+    return model if model is not None else lambda f: f

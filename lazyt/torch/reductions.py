@@ -1,0 +1,215 @@
+"""PyTorch's reductions, orders and extremes: along `dim`, with (values, indices) where PyTorch has both.
+
+Sources: the pages of torch 2.13, by name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import lazyt as lt
+from lazyt.errors import NotSupportedError, ShapeError
+from lazyt.ir import dtypes
+from lazyt.torch.shapes import narrow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lazyt.runtime.tensor import Tensor
+
+__all__ = [
+    "all",
+    "amax",
+    "amin",
+    "aminmax",
+    "any",
+    "argmax",
+    "argmin",
+    "argsort",
+    "count_nonzero",
+    "dist",
+    "equal",
+    "kthvalue",
+    "logsumexp",
+    "max",
+    "mean",
+    "median",
+    "min",
+    "nanmean",
+    "nansum",
+    "norm",
+    "prod",
+    "sort",
+    "std",
+    "std_mean",
+    "sum",
+    "topk",
+    "unique",
+    "var",
+    "var_mean",
+]
+
+
+class Extremes(NamedTuple):
+    """Values along an axis, and where they stand."""
+
+    values: Tensor
+    indices: Tensor
+
+
+class MinMax(NamedTuple):
+    """The least and the greatest values."""
+
+    min: Tensor
+    max: Tensor
+
+
+def _extreme(name: str, of_two: Callable[..., Any]) -> Callable[..., Any]:
+    values, places = getattr(lt, name), getattr(lt, f"arg{name}")
+
+    def f(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            return values(input)
+        if not isinstance(dim, int):
+            return of_two(input, dim)
+        # NOTE: the places take their values, so the two agree where there are NaNs and equals.
+        where = places(input, axis=dim, keepdims=True)
+        found = lt.take_along_axis(input, where, axis=dim)
+        return Extremes(*((found, where) if keepdim else (found.squeeze(dim), where.squeeze(dim))))
+
+    f.__doc__ = f"The {name}imum of all; (values, indices) along an axis; element by element of two tensors."
+    f.__name__ = f.__qualname__ = name
+    return f
+
+
+max = _extreme("max", lt.maximum)
+min = _extreme("min", lt.minimum)
+
+
+def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+    """The least and the greatest values, along an axis or of all."""
+    return MinMax(lt.min(input, axis=dim, keepdims=keepdim), lt.max(input, axis=dim, keepdims=keepdim))
+
+
+def sort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Extremes:
+    """The values in order along an axis, and where they stood; equal ones stay in their order."""
+    where = lt.argsort(input, axis=dim, descending=descending)
+    return Extremes(lt.take_along_axis(input, where, axis=dim), where)
+
+
+def argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+    """Where the values in order stand."""
+    return lt.argsort(input, axis=dim, descending=descending)
+
+
+def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """The k greatest, or least, values along an axis, and where they stand."""
+    return lt.topk(input, k, axis=dim, largest=largest, sorted=sorted)
+
+
+def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Extremes:
+    """The k-th least value along an axis, counted from 1, and where it stands."""
+    n = input.shape[dim]
+    if not 1 <= k <= n:
+        raise ShapeError(f"kthvalue: k is between 1 and {n}, got {k}")
+    found = [narrow(x, dim, k - 1, 1) for x in sort(input, dim)]
+    return Extremes(*(found if keepdim else [x.squeeze(dim) for x in found]))
+
+
+def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower of the two values in the middle: of all, or (values, indices) along an axis. NaN where there is one."""
+    if dim is None:
+        flat = lt.reshape(input, (-1,))
+        return kthvalue(flat, (flat.size + 1) // 2).values if not is_floats(input) else _median(flat, -1, False).values
+    return (
+        _median(input, dim, keepdim) if is_floats(input) else kthvalue(input, (input.shape[dim] + 1) // 2, dim, keepdim)
+    )
+
+
+def is_floats(x: Any) -> bool:
+    return dtypes.kind(x.dtype) == "f"
+
+
+def _median(x: Any, dim: int, keepdim: bool) -> Extremes:
+    found = kthvalue(x, (x.shape[dim] + 1) // 2, dim, True)
+    missing = lt.isnan(x)
+    where = lt.where(
+        lt.any(missing, axis=dim, keepdims=True), lt.argmax(missing, axis=dim, keepdims=True), found.indices
+    )
+    values = lt.take_along_axis(x, where, axis=dim)
+    return Extremes(*((values, where) if keepdim else (values.squeeze(dim), where.squeeze(dim))))
+
+
+def _reduced(name: str) -> Callable[..., Any]:
+    of_lazyt = getattr(lt, name)
+
+    def f(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+        options = {} if dtype is None else {"dtype": dtype}
+        axis = tuple(dim) if isinstance(dim, list) else dim
+        return of_lazyt(input, axis=axis, keepdims=keepdim, **options)
+
+    f.__doc__ = f"As `lazyt.{name}`, along `dim`."
+    f.__name__ = f.__qualname__ = name
+    return f
+
+
+sum, mean, prod, nansum, nanmean = map(_reduced, ("sum", "mean", "prod", "nansum", "nanmean"))
+amax, amin, argmax, argmin, all, any = map(_reduced, ("amax", "amin", "argmax", "argmin", "all", "any"))
+count_nonzero, logsumexp = map(_reduced, ("count_nonzero", "logsumexp"))
+
+
+def _spread(name: str) -> Callable[..., Any]:
+    of_lazyt = getattr(lt, name)
+
+    def f(
+        input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: float | None = None
+    ) -> Any:  # fmt: skip
+        if isinstance(dim, bool):  # x.std(False)
+            dim, unbiased = None, dim
+        if correction is None:
+            correction = 1 if unbiased is None else int(unbiased)
+        axis = tuple(dim) if isinstance(dim, list) else dim
+        return of_lazyt(input, axis=axis, correction=correction, keepdims=keepdim)
+
+    f.__doc__ = f"As `lazyt.{name}`, divided by n - 1 unless `unbiased` is False or `correction` is given."
+    f.__name__ = f.__qualname__ = name
+    return f
+
+
+std, var = map(_spread, ("std", "var"))
+
+
+def std_mean(input: Any, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The standard deviation, divided by n - correction, and the mean."""
+    return std(input, dim, keepdim=keepdim, correction=correction), mean(input, dim, keepdim)
+
+
+def var_mean(input: Any, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The variance, divided by n - correction, and the mean."""
+    return var(input, dim, keepdim=keepdim, correction=correction), mean(input, dim, keepdim)
+
+
+def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The p-norm of all elements, or along axes."""
+    order = 2 if p == "fro" else p
+    if order == "nuc":
+        raise NotSupportedError("norm: not supported: p='nuc', because lt.linalg.matrix_norm(x, ord='nuc') has it")
+    axis = tuple(dim) if isinstance(dim, list) else dim
+    return lt.linalg.vector_norm(input, axis=axis, keepdims=keepdim, ord=order)
+
+
+def dist(input: Any, other: Any, p: float = 2) -> Tensor:
+    """The p-norm of a difference."""
+    return norm(input - other, p)
+
+
+def unique(
+    input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:  # fmt: skip
+    """The values that occur, in order; with where each element's is, and how often: a sync, for their number."""
+    return lt.unique(input, return_inverse=return_inverse, return_counts=return_counts, axis=dim)
+
+
+def equal(input: Any, other: Any) -> bool:
+    """Whether two tensors have one shape and equal elements: a sync."""
+    return bool(lt.array_equal(input, other))

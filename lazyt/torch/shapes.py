@@ -1,0 +1,254 @@
+"""PyTorch's functions of shapes, and of elements chosen by place or mask.
+
+Sources: the pages of torch 2.13, by name.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import lazyt as lt
+from lazyt.errors import ShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lazyt.runtime.tensor import Tensor
+
+__all__ = [
+    "broadcast_tensors",
+    "bucketize",
+    "cat",
+    "chunk",
+    "diag_embed",
+    "gather",
+    "index_select",
+    "masked_fill",
+    "masked_select",
+    "meshgrid",
+    "movedim",
+    "narrow",
+    "nonzero",
+    "permute",
+    "repeat_interleave",
+    "scatter",
+    "scatter_add",
+    "select",
+    "split",
+    "split_with_sizes",
+    "stack",
+    "swapdims",
+    "t",
+    "take_along_dim",
+    "tensor_split",
+    "transpose",
+    "tril",
+    "tril_indices",
+    "triu",
+    "triu_indices",
+    "unbind",
+    "unflatten",
+    "unsqueeze",
+]
+
+
+def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
+    """Tensors one behind the other along an axis."""
+    return lt.concat(tensors, axis=dim)
+
+
+def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
+    """Tensors beside each other along a new axis."""
+    return lt.stack(tensors, axis=dim)
+
+
+def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most so many parts, all but the last of one size."""
+    if chunks < 1:
+        raise ShapeError(f"chunk: at least one part is required, got {chunks}")
+    return split(input, builtins.max(1, -(-input.shape[dim] // chunks)), dim)
+
+
+def split(tensor: Any, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Parts of one size, the last of what is left; or of the sizes given."""
+    n, sizes = tensor.shape[dim], split_size_or_sections
+    if isinstance(sizes, int):
+        if sizes < 1:
+            raise ShapeError(f"split: a size of at least 1 is required, got {sizes}")
+        return lt.split(tensor, list(range(sizes, n, sizes)), axis=dim)
+    if builtins.sum(sizes) != n:
+        raise ShapeError(f"split: the sizes {list(sizes)} are {builtins.sum(sizes)} together, and axis {dim} has {n}")
+    return lt.split(tensor, list(np.cumsum(sizes)[:-1].tolist()), axis=dim)
+
+
+split_with_sizes = split
+
+
+def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """So many nearly equal parts, or those between the indices."""
+    return lt.array_split(input, indices_or_sections, axis=dim)
+
+
+def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """The slices along an axis."""
+    return lt.unstack(input, axis=dim)
+
+
+def narrow(input: Any, dim: int, start: int, length: int) -> Tensor:
+    """A slice of an axis: a view."""
+    n = input.shape[dim]
+    first = start + n if start < 0 else start
+    if not 0 <= first <= first + length <= n:
+        raise ShapeError(f"narrow: {length} elements from {start} on are not within axis {dim} of {n}")
+    found: Tensor = input[(slice(None),) * (dim % input.ndim) + (slice(first, first + length),)]
+    return found
+
+
+def select(input: Any, dim: int, index: int) -> Tensor:
+    """One slice of an axis: a view."""
+    found: Tensor = input[(slice(None),) * (dim % input.ndim) + (index,)]
+    return found
+
+
+def transpose(input: Any, dim0: int, dim1: int) -> Tensor:
+    """Two axes swapped."""
+    return lt.swapaxes(input, dim0, dim1)
+
+
+swapdims = transpose
+
+
+def t(input: Any) -> Tensor:
+    """The transpose of a matrix; vectors and scalars as they are."""
+    if input.ndim > 2:
+        raise ShapeError(f"t: at most 2 dimensions are allowed, got {input.ndim}")
+    return lt.transpose(input)
+
+
+def permute(input: Any, dims: Sequence[int]) -> Tensor:
+    """The axes in another order."""
+    return lt.permute_dims(input, tuple(dims))
+
+
+def movedim(input: Any, source: Any, destination: Any) -> Tensor:
+    """Axes moved to other places."""
+    return lt.moveaxis(input, source, destination)
+
+
+def unsqueeze(input: Any, dim: int) -> Tensor:
+    """A new axis of one element."""
+    return lt.expand_dims(input, axis=dim)
+
+
+def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
+    """One axis as several; one of the sizes may be -1."""
+    at, shape = dim % input.ndim, input.shape
+    known = math.prod(n for n in sizes if n != -1)
+    filled = [n if n != -1 else shape[at] // builtins.max(known, 1) for n in sizes]
+    if math.prod(filled) != shape[at]:
+        raise ShapeError(f"unflatten: axis {dim} of {shape[at]} elements has not the sizes {tuple(sizes)}")
+    return lt.reshape(input, (*shape[:at], *filled, *shape[at + 1 :]))
+
+
+def repeat_interleave(input: Any, repeats: Any, dim: int | None = None) -> Tensor:
+    """Each element several times."""
+    return lt.repeat(input, repeats, axis=dim)
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> list[Tensor]:
+    """Coordinates of a grid; rows first, unless indexing is 'xy'."""
+    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
+    return list(lt.meshgrid(*given, indexing=indexing))
+
+
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Tensors broadcast to one shape."""
+    return lt.broadcast_arrays(*tensors)
+
+
+def tril_indices(row: int, col: int, offset: int = 0) -> Tensor:
+    """The places of a lower triangle: one row of rows, one of columns."""
+    return lt.stack(lt.tril_indices(row, k=offset, m=col))
+
+
+def triu_indices(row: int, col: int, offset: int = 0) -> Tensor:
+    """The places of an upper triangle: one row of rows, one of columns."""
+    return lt.stack(lt.triu_indices(row, k=offset, m=col))
+
+
+def tril(input: Any, diagonal: int = 0) -> Tensor:
+    """What is on and below a diagonal."""
+    return lt.tril(input, diagonal)
+
+
+def triu(input: Any, diagonal: int = 0) -> Tensor:
+    """What is on and above a diagonal."""
+    return lt.triu(input, diagonal)
+
+
+def diag_embed(input: Any) -> Tensor:
+    """A matrix with the last axis on its diagonal."""
+    return input[..., None] * lt.eye(input.shape[-1], dtype=input.dtype)  # type: ignore[no-any-return]
+
+
+def gather(input: Any, dim: int, index: Any) -> Tensor:
+    """Elements by their places along an axis. The index may be smaller than the input along other axes."""
+    at = dim % builtins.max(input.ndim, 1)
+    within = tuple(slice(None) if i == at else slice(n) for i, n in enumerate(index.shape))
+    return lt.take_along_axis(input[within], index, axis=dim)
+
+
+def index_select(input: Any, dim: int, index: Any) -> Tensor:
+    """Slices of an axis by their places."""
+    return lt.take(input, index, axis=dim)
+
+
+def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
+    """A value where the mask is true."""
+    return lt.where(mask, value, input)
+
+
+def masked_select(input: Any, mask: Any) -> Tensor:
+    """The elements where the mask is true: a sync, for their number."""
+    x, m = lt.broadcast_arrays(input, mask)
+    return x[m]
+
+
+def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
+    """Elements by their places along an axis, or in the whole."""
+    return lt.take_along_axis(input, indices, axis=dim)
+
+
+def scatter(input: Any, dim: int, index: Any, src: Any) -> Tensor:
+    """A copy with values put at places along an axis."""
+    at = dim % input.ndim
+    if builtins.any(n != m for i, (n, m) in enumerate(zip(index.shape, input.shape, strict=True)) if i != at):
+        within = tuple(slice(None) if i == at else slice(n) for i, n in enumerate(index.shape))
+        found: Any = input.clone()
+        found[within] = lt.put_along_axis(input[within], index, _source(src, index), axis=dim)
+        return found  # type: ignore[no-any-return]
+    return lt.put_along_axis(input, index, _source(src, index), axis=dim)
+
+
+def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
+    """A copy with values added at places along an axis."""
+    return lt.scatter_add(input, index, _source(src, index), axis=dim)
+
+
+def _source(src: Any, index: Any) -> Any:
+    """What of `src` is read: as many values along each axis as there are places."""
+    return src[tuple(slice(n) for n in index.shape)] if getattr(src, "ndim", 0) else src
+
+
+def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+    """The places of what is not zero, a row each; as a tuple an array for each axis. A sync, for their number."""
+    return lt.nonzero(input) if as_tuple else lt.argwhere(input)
+
+
+def bucketize(input: Any, boundaries: Any, *, right: bool = False) -> Tensor:
+    """The bucket of each value."""
+    return lt.searchsorted(boundaries, input, side="right" if right else "left")
