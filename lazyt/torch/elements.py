@@ -26,6 +26,7 @@ __all__ = [
     "addmm",
     "addmv",
     "addr",
+    "allclose",
     "baddbmm",
     "bmm",
     "clamp",
@@ -57,6 +58,7 @@ __all__ = [
     "sub",
     "subtract",
     "true_divide",
+    "vander",
     "view_as_real",
     "xlogy",
 ]
@@ -205,6 +207,16 @@ def logdet(input: Any) -> Tensor:
     """The logarithm of a determinant, NaN where it is negative."""
     sign, found = lt.linalg.slogdet(input)
     return lt.where(sign < 0, math.nan, found)
+
+
+def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Whether all elements are close to each other: a sync."""
+    return bool(lt.allclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan))
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803 - PyTorch's name
+    """Powers of a vector's elements, a row each."""
+    return lt.astype(lt.vander(x, N, increasing), x.dtype)
 
 
 def is_tensor(obj: Any) -> bool:

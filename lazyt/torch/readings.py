@@ -17,7 +17,7 @@ import lazyt as lt
 from lazyt.runtime.tensor import Tensor
 from lazyt.torch import functions as f
 from lazyt.tracing.public_names import KEYWORDS
-from lazyt.tracing.tracebacks import api_boundary, filters_itself
+from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,8 @@ READ = {
         g.__name__: g
         for g in (
             f.max, f.min, f.split, f.std, f.var, f.transpose, f.sum, f.mean, f.prod, f.amax, f.amin, f.argmax, f.argmin,
-            f.all, f.any, f.count_nonzero, f.logsumexp, f.argsort,
+            f.all, f.any, f.count_nonzero, f.logsumexp, f.argsort, f.flip, f.roll,
+            f.scatter_add,
         )
     },
     "repeat": _repeat,
@@ -68,19 +69,25 @@ def with_dim(plain: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain)
     def call(*args: Any, **options: Any) -> Any:
-        return plain(*args, **(renamed(options) if options else options))
+        try:
+            return plain(*args, **(renamed(options) if options else options))
+        except Exception as error:
+            filter_traceback(error, True, plain.__name__)
+            raise
 
     return filters_itself(call)
 
 
 def _read(plain: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-    theirs = api_boundary(theirs) if isinstance(theirs, types.FunctionType) else theirs
-
     @functools.wraps(plain)
     def method(*args: Any, **options: Any) -> Any:
-        if "axis" not in options and is_of_torch(sys._getframe(1)):
-            return theirs(*args, **options)
-        return plain(*args, **(renamed(options) if options else options))
+        try:
+            if "axis" not in options and is_of_torch(sys._getframe(1)):
+                return theirs(*args, **options)
+            return plain(*args, **(renamed(options) if options else options))
+        except Exception as error:
+            filter_traceback(error, True, plain.__name__)
+            raise
 
     return filters_itself(method)
 

@@ -27,8 +27,10 @@ __all__ = [
     "argmin",
     "argsort",
     "count_nonzero",
+    "cov",
     "dist",
     "equal",
+    "histc",
     "kthvalue",
     "logsumexp",
     "max",
@@ -201,6 +203,18 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False) -> 
 def dist(input: Any, other: Any, p: float = 2) -> Tensor:
     """The p-norm of a difference."""
     return norm(input - other, p)
+
+
+def cov(input: Any, *, correction: int = 1) -> Tensor:
+    """The covariance of rows, divided by n - correction."""
+    return lt.astype(lt.cov(input, ddof=correction), input.dtype)
+
+
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many values each of equal bins between two bounds has; those of the input by default."""
+    # NOTE: equal bounds mean the least and the greatest value, as in PyTorch.
+    counts, _ = lt.histogram(input, bins, None if min == max else (min, max))
+    return lt.astype(counts, input.dtype)
 
 
 def unique(

@@ -25,6 +25,7 @@ __all__ = [
     "cat",
     "chunk",
     "diag_embed",
+    "flip",
     "gather",
     "index_select",
     "masked_fill",
@@ -35,6 +36,7 @@ __all__ = [
     "nonzero",
     "permute",
     "repeat_interleave",
+    "roll",
     "scatter",
     "scatter_add",
     "select",
@@ -159,6 +161,16 @@ def repeat_interleave(input: Any, repeats: Any, dim: int | None = None) -> Tenso
     return lt.repeat(input, repeats, axis=dim)
 
 
+def flip(input: Any, dims: Any, *more: int) -> Tensor:
+    """The elements in reverse order along axes, given one by one or in a tuple."""
+    return lt.flip(input, axis=(dims, *more) if isinstance(dims, int) else tuple(dims))
+
+
+def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
+    """The elements moved along axes, or in the whole, those at the end to the beginning."""
+    return lt.roll(input, shifts, axis=dims)
+
+
 def meshgrid(*tensors: Any, indexing: str = "ij") -> list[Tensor]:
     """Coordinates of a grid; rows first, unless indexing is 'xy'."""
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
@@ -236,6 +248,12 @@ def scatter(input: Any, dim: int, index: Any, src: Any) -> Tensor:
 
 def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
     """A copy with values added at places along an axis."""
+    at = dim % input.ndim
+    if builtins.any(n != m for i, (n, m) in enumerate(zip(index.shape, input.shape, strict=True)) if i != at):
+        within = tuple(slice(None) if i == at else slice(n) for i, n in enumerate(index.shape))
+        found: Any = input.clone()
+        found[within] = lt.scatter_add(input[within], index, _source(src, index), axis=dim)
+        return found  # type: ignore[no-any-return]
     return lt.scatter_add(input, index, _source(src, index), axis=dim)
 
 

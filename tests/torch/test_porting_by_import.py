@@ -1,0 +1,173 @@
+"""`import lazyt.torch as torch` is all that a file of PyTorch's changes; a file without it is as it was."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+
+
+@pytest.fixture(autouse=True)
+def torch() -> Iterator[Any]:
+    import lazyt.torch
+
+    lazyt.torch.attach()
+    yield lazyt.torch
+    lazyt.torch.detach()
+
+
+def run(text: str, imports: str = "import lazyt.torch as torch") -> dict[str, Any]:
+    """The names of a file of this text."""
+    space: dict[str, Any] = {"__name__": "ported"}
+    exec(compile(f"{imports}\n{text}", "ported.py", "exec"), space)
+    return space
+
+
+def test_what_both_have_is_read_as_the_file_is_written():
+    text = "x = lt.arange(6.0).reshape(2, 3)\na = x.max(1)\nb = x.split(1)\nc = x.std()\nd = x.repeat(2, 1)"
+    as_numpy = run(text, "import lazyt as lt")
+    ported = run(text, "import lazyt as lt\nimport lazyt.torch as pytorch")
+    assert as_numpy["a"].tolist() == [2, 5] and ported["a"].indices.tolist() == [2, 2]
+    assert as_numpy["d"].shape == (2, 6) and ported["d"].shape == (4, 3)
+    assert as_numpy["c"].item() == pytest.approx(np.arange(6).std())
+    assert ported["c"].item() == pytest.approx(np.arange(6).std(ddof=1))
+    inside = run("def f(x):\n    return x.transpose(0, 1)", "from lazyt import torch")
+    assert inside["f"](lt.ones((2, 3))).shape == (3, 2)  # by the file that calls, not by that which has the tensor
+
+
+def test_detached_nothing_is_left(torch: Any):
+    x = lt.ones((2, 3))
+    torch.detach()
+    for name in ("eq", "add_", "masked_fill", "data"):
+        with pytest.raises(AttributeError, match="lazyt spells it"):
+            getattr(x, name)
+    assert type(x.size) is int and not hasattr(x, "new_zeros")
+    with pytest.raises(TypeError, match="lazyt spells it axis= for dim="):
+        x.sum(dim=1)
+    torch.attach()
+    torch.attach()
+    assert x.eq(x).sum(dim=1).tolist() == [3, 3]
+
+
+def test_the_size_is_a_number_and_a_call():
+    x = lt.ones((2, 3))
+    assert x.size == 6 and x.size() == (2, 3) and x.size(-1) == 3 and x.size + 1 == 7
+    assert json.dumps(x.size) == "6" and type(pickle.loads(pickle.dumps(x.size))) is int
+    assert lt.zeros(x.size).reshape(x.size).shape == (6,)
+    with pytest.raises(lt.AxisError, match="size: axis 2 is out of bounds for an array of 2 dimensions"):
+        x.size(2)
+
+
+def test_data_is_the_parameter_s_memory(torch: Any):
+    layer = torch.nn.Linear(3, 2)
+    layer.weight.data.normal_(0.0, 0.02)
+    layer.bias.data.zero_()
+    assert layer.bias.tolist() == [0, 0] and abs(layer.weight).max().item() < 0.2
+    layer.weight.data = torch.ones(2, 3)
+    assert layer.weight.requires_grad and layer(torch.ones(1, 3)).tolist() == [[3, 3]]
+    with pytest.raises(lt.ShapeError, match=r"data: float32 \(3,\) does not fit a tensor of float32 \(2, 3\)"):
+        layer.weight.data = torch.ones(3)
+
+
+def test_namespaces_are_imported_by_pytorch_s_names():
+    space = run(
+        "x = F.relu(torch.randn(2, 3))\nlayer = nn.Linear(3, 1)\nopt = optim.SGD(layer.parameters(), lr=0.1)\n"
+        "plan = StepLR(opt, 1)\nloader = DataLoader(TensorDataset(x, x), batch_size=2)",
+        "import lazyt.torch as torch\nimport lazyt.torch.nn as nn\nimport lazyt.torch.nn.functional as F\n"
+        "from lazyt.torch import optim\nfrom lazyt.torch.optim.lr_scheduler import StepLR\n"
+        "from lazyt.torch.utils.data import DataLoader, TensorDataset\n"
+        "from lazyt.torch.utils.data.sampler import Sampler",
+    )
+    assert [a.shape for a, _ in space["loader"]] == [(2, 3)]
+    assert space["nn"] is sys.modules["lazyt.nn"] and isinstance(space["torch"], types.ModuleType)
+
+
+def test_questions_of_devices_and_settings(torch: Any):
+    kind = torch.accelerator.current_accelerator()
+    assert (kind is not None) == torch.accelerator.is_available()
+    assert torch.accelerator.device_count() >= torch.accelerator.is_available()
+    torch.accelerator.synchronize()
+    torch.backends.cudnn.benchmark = True
+    assert torch.backends.cudnn.benchmark and not torch.backends.mps.is_available()
+    torch.backends.cudnn.benchmark = False
+    with pytest.raises(lt.NotSupportedError, match=r"backends\.cudnn: not supported: speed, because no plan reads it"):
+        torch.backends.cudnn.speed = True
+    torch.set_default_dtype(torch.float32)
+    with pytest.raises(lt.NotSupportedError, match="set_default_dtype: not supported: float64"):
+        torch.set_default_dtype(torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("torch.ones(4).split([1, 2])", r"split: the sizes \[1, 2\] are 3 together, and axis 0 has 4"),
+        ("torch.ones(4).chunk(0)", "chunk: at least one part is required, got 0"),
+        ("torch.ones(4).narrow(0, 2, 3)", "narrow: 3 elements from 2 on are not within axis 0 of 4"),
+        ("torch.ones(4).kthvalue(5)", "kthvalue: k is between 1 and 4, got 5"),
+        ("torch.ones(2, 2).mm(torch.ones(2))", "mm: 2 and 2 dimensions are required, got 2 and 1"),
+        ("torch.ones(2, 2, 2).t()", "t: at most 2 dimensions are allowed, got 3"),
+        ("torch.ones(6).unflatten(0, (4, -1))", r"unflatten: axis 0 of 6 elements has not the sizes \(4, -1\)"),
+        ("torch.randint(3)", r"randint: a size is required, as in randint\(10, \(3,\)\)"),
+        ("torch.div(torch.ones(2), 2, rounding_mode='up')", "div: rounding_mode is None, 'floor' or 'trunc', got 'up'"),
+        ("torch.nanmedian(torch.ones(2))", "module 'lazyt.torch' has no attribute 'nanmedian'"),
+        ("torch.svd(torch.ones(2, 2))", "module 'lazyt.torch' has no attribute 'svd': write lt.linalg.svd"),
+    ],
+)
+def test_errors_end_at_the_line(call: str, message: str):
+    with pytest.raises((lt.LazytError, AttributeError), match=message) as caught:
+        run(call)
+    assert str(caught.traceback[-1].path) == "ported.py"
+
+
+PROGRAM = """
+torch.manual_seed(0)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(1, 4, 3, padding=1)
+        self.fc1 = torch.nn.Linear(4 * 4 * 4, 16)
+        self.fc2 = torch.nn.Linear(16, 3)
+    def forward(self, x):
+        x = torch.nn.functional.max_pool2d(torch.relu(self.conv(x)), 2)
+        x = x.view(x.size(0), -1)
+        x = torch.relu(self.fc1(x))
+        return torch.nn.functional.log_softmax(self.fc2(x), dim=1)
+net = Net()
+with torch.no_grad():
+    for p in net.parameters():
+        p.copy_(torch.linspace(-0.3, 0.3, p.numel()).view_as(p))
+opt = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
+data = torch.sin(torch.arange(8 * 64.0)).view(8, 1, 8, 8)
+target = torch.arange(8) % 3
+losses = []
+for step in range(12):
+    opt.zero_grad()
+    out = net(data)
+    loss = torch.nn.functional.nll_loss(out, target)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    opt.step()
+    losses.append(loss.item())
+pred = out.argmax(dim=1, keepdim=True)
+right = pred.eq(target.view_as(pred)).sum().item()
+best, where = out.max(1)
+"""
+# What PyTorch 2.13 gives for the program above.
+LOSSES = (
+    5.285665, 1.885336, 1.179516, 1.088959, 1.086929, 1.108334, 1.106807, 1.117878, 1.084865, 1.084986, 1.08575,
+    1.086273,
+)  # fmt: skip
+
+
+def test_a_model_trains_as_in_pytorch():
+    space = run(PROGRAM)
+    np.testing.assert_allclose(space["losses"], LOSSES, rtol=2e-4)
+    assert space["where"].tolist() == space["pred"].squeeze(1).tolist()
