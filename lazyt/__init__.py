@@ -83,6 +83,7 @@ from lazyt.errors import (
     OutOfMemory as OutOfMemory,
     ScalarRangeError as ScalarRangeError,
     ShapeError as ShapeError,
+    StateError as StateError,
     SyncError as SyncError,
     ThreadError as ThreadError,
     ZeroWeights as ZeroWeights,

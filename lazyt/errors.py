@@ -18,6 +18,10 @@ class NotOneElement(ShapeError, TypeError):
     """A tensor of none or several elements where a Python number is wanted: a TypeError, as NumPy's is."""
 
 
+class StateError(ShapeError, RuntimeError):
+    """A state dict that does not fit what it is loaded into: a RuntimeError too, as PyTorch's is for a module."""
+
+
 class AxisError(ShapeError, IndexError):
     """An axis that an array does not have."""
 

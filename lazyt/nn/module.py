@@ -338,8 +338,8 @@ class Module(Hooked):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Keys:
         """Copy a state (tensors or arrays) into the parameters and buffers, in place; with `assign`, take them as ours.
 
-        Raises ShapeError before anything is written if keys are missing or unexpected (with `strict`), or of another
-        shape: it lists all of them.
+        Raises StateError, a RuntimeError, before anything is written if keys are missing or unexpected (with `strict`),
+        or of another shape: it lists all of them.
         """
         return state.load(self, state_dict, strict, assign)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lazyt.errors import DTypeError, ShapeError
+from lazyt.errors import DTypeError, StateError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.manipulation import astype
 from lazyt.nn.parameter import Parameter
@@ -127,7 +127,7 @@ def load(module: Any, given: Mapping[str, Any], strict: bool, assign: bool) -> K
             problems.append(f"{key} has shape {values[key].shape} where {x.shape} is required")
     problems += found.errors
     if problems:
-        raise ShapeError(f"{name}: {'; '.join(problems)}")
+        raise StateError(f"{name}: {'; '.join(problems)}")
     for _, _, x, key in found.targets:
         if is_uninitialized(x) and not assign:
             x.materialize(values[key].shape)

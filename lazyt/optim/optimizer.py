@@ -329,7 +329,7 @@ class Optimizer:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over copies of a state that `state_dict` gave, lazyt's or PyTorch's: training goes on where it was.
 
-        LazytError unless the groups have the same sizes and the tensors fit; then nothing has changed.
+        StateError, a RuntimeError, unless the groups have the same sizes and the tensors fit; then nothing has changed.
         """
         for hook in tuple(self._before_loading.values()):
             changed = hook(self, dict(state_dict))

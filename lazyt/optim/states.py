@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import LazytError
+from lazyt.errors import LazytError, StateError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.manipulation import astype
 from lazyt.tracing.tensor_state import Handle
@@ -79,17 +79,17 @@ def loaded(owner: str, state_dict: Mapping[str, Any], groups: Sequence[dict[str,
     """The states of a `state_dict`, by the positions that the parameters have in `groups`."""
     missing = [k for k in ("state", "param_groups") if k not in state_dict]
     if missing:
-        raise LazytError(f"{owner}.load_state_dict: {missing} missing; the keys are {sorted(map(str, state_dict))}")
+        raise StateError(f"{owner}.load_state_dict: {missing} missing; the keys are {sorted(map(str, state_dict))}")
     saved = state_dict["param_groups"]
     sizes = [len(g["params"]) for g in saved], [len(g["params"]) for g in groups]
     if sizes[0] != sizes[1]:
-        raise LazytError(f"{owner}.load_state_dict: groups of {sizes[0]} parameters, not of {sizes[1]}")
+        raise StateError(f"{owner}.load_state_dict: groups of {sizes[0]} parameters, not of {sizes[1]}")
     params = [p for g in groups for p in g["params"]]
     at = {index: k for k, index in enumerate(index for g in saved for index in g["params"])}
     found: dict[int, State] = {}
     for index, entries in state_dict["state"].items():
         if index not in at:
-            raise LazytError(f"{owner}.load_state_dict: state of parameter {index!r}, which is in no group")
+            raise StateError(f"{owner}.load_state_dict: state of parameter {index!r}, which is in no group")
         position = at[index]
         given = {k: copied(k, v, params[position]) for k, v in entries.items() if v is not None}
         check_shapes(owner, index, given, params[position])
@@ -106,14 +106,14 @@ _ALIKE = frozenset({
 
 
 def check_shapes(owner: str, index: Any, entries: State, p: Any) -> None:
-    """LazytError for a state that is another parameter's."""
+    """StateError for a state that is another parameter's."""
     wrong = [
         f"{k} has shape {v.shape}"
         for k, v in entries.items()
         if k in _ALIKE and isinstance(v, Handle) and v.shape != p.shape
     ]
     if wrong:
-        raise LazytError(
+        raise StateError(
             f"{owner}.load_state_dict: parameter {index!r} has shape {p.shape}, but its {', '.join(wrong)}"
         )
 
