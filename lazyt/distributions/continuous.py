@@ -10,7 +10,6 @@ from lazyt.distributions import constraints
 from lazyt.distributions.base import Distribution, broadcast
 from lazyt.distributions.constraints import Constraint
 from lazyt.distributions.location_scale import EULER
-from lazyt.distributions.special import lgamma
 
 
 class Uniform(Distribution):
@@ -215,7 +214,7 @@ class Weibull(Distribution):
     @property
     def mean(self) -> Any:
         """scale * gamma(1 + 1 / concentration)."""
-        return self.scale * lt.exp(lgamma(1 + 1 / self.concentration))
+        return self.scale * lt.exp(lt.lgamma(1 + 1 / self.concentration))
 
     @property
     def mode(self) -> Any:
@@ -226,7 +225,7 @@ class Weibull(Distribution):
     @property
     def variance(self) -> Any:
         """By two gamma functions."""
-        first, second = (lt.exp(n * lgamma(1 + m / self.concentration)) for n, m in ((2, 1), (1, 2)))
+        first, second = (lt.exp(n * lt.lgamma(1 + m / self.concentration)) for n, m in ((2, 1), (1, 2)))
         return self.scale * self.scale * (second - first)
 
     def rsample(self, sample_shape: Any = ()) -> Any:

@@ -11,7 +11,7 @@ import lazyt as lt
 from lazyt.distributions import constraints
 from lazyt.distributions.base import Distribution, broadcast, is_tensor, one_of
 from lazyt.distributions.constraints import Constraint
-from lazyt.distributions.special import lgamma, poisson, xlogy
+from lazyt.distributions.special import poisson, xlogy
 from lazyt.errors import LazytError, NotSupportedError
 
 
@@ -162,7 +162,7 @@ class Poisson(Distribution):
     def log_prob(self, value: Any) -> Any:
         """value * log(rate) - rate - log(value!)."""
         x = self._value(value)
-        return xlogy(x, self.rate) - self.rate - lgamma(x + 1)
+        return xlogy(x, self.rate) - self.rate - lt.lgamma(x + 1)
 
 
 class Binomial(_OfProbability):
@@ -226,7 +226,7 @@ class Binomial(_OfProbability):
     def log_prob(self, value: Any) -> Any:
         """log(n over value) + value * log(probs) + (n - value) * log(1 - probs), by logits."""
         x, n = self._value(value), self.total_count
-        ways = lgamma(n + 1) - lgamma(x + 1) - lgamma(n - x + 1)
+        ways = lt.lgamma(n + 1) - lt.lgamma(x + 1) - lt.lgamma(n - x + 1)
         # log(1 - probs) is -softplus(logits).
         return ways + x * self.logits - n * lt.softplus(self.logits)
 
@@ -423,7 +423,7 @@ class Multinomial(_OfCategories):
     def log_prob(self, value: Any) -> Any:
         """The logarithm of the number of orders, and of each of them's probability."""
         x = self._value(value)
-        ways = lgamma(lt.sum(x, axis=-1) + 1) - lt.sum(lgamma(x + 1), axis=-1)
+        ways = lt.lgamma(lt.sum(x, axis=-1) + 1) - lt.sum(lt.lgamma(x + 1), axis=-1)
         return ways + lt.sum(xlogy(x, lt.where((x == 0) & (self.probs == 0), 1.0, lt.exp(self.logits))), axis=-1)
 
     def entropy(self) -> Any:
@@ -432,5 +432,5 @@ class Multinomial(_OfCategories):
         counts = Binomial(self.total_count, probs=self.probs, validate_args=False)
         support = counts.enumerate_support(False)[1:]
         weights = lt.exp(counts.log_prob(support))
-        rest = lt.sum(weights * lgamma(support + 1), axis=(0, -1))
+        rest = lt.sum(weights * lt.lgamma(support + 1), axis=(0, -1))
         return n * self._entropy() - math.lgamma(n + 1) + rest

@@ -9,7 +9,7 @@ import lazyt as lt
 from lazyt.distributions import constraints
 from lazyt.distributions.base import Distribution, broadcast
 from lazyt.distributions.constraints import Constraint
-from lazyt.distributions.special import digamma, lbeta, lgamma, standard_gamma, xlogy
+from lazyt.distributions.special import lbeta, standard_gamma, xlogy
 
 
 class Gamma(Distribution):
@@ -56,12 +56,12 @@ class Gamma(Distribution):
     def log_prob(self, value: Any) -> Any:
         """a log(rate) + (a - 1) log(x) - rate * x - lgamma(a)."""
         x, a = self._value(value), self.concentration
-        return xlogy(a, self.rate) + xlogy(a - 1, x) - self.rate * x - lgamma(a)
+        return xlogy(a, self.rate) + xlogy(a - 1, x) - self.rate * x - lt.lgamma(a)
 
     def entropy(self) -> Any:
         """a - log(rate) + lgamma(a) + (1 - a) digamma(a)."""
         a = self.concentration
-        return a - lt.log(self.rate) + lgamma(a) + (1 - a) * digamma(a)
+        return a - lt.log(self.rate) + lt.lgamma(a) + (1 - a) * lt.digamma(a)
 
 
 class Chi2(Gamma):
@@ -128,14 +128,14 @@ class StudentT(Distribution):
         """By the gamma function at df / 2 and (df + 1) / 2."""
         z, df = (self._value(value) - self.loc) / self.scale, self.df
         half = 0.5 * (df + 1)
-        norm = lt.log(self.scale) + 0.5 * lt.log(df) + 0.5 * math.log(math.pi) + lgamma(0.5 * df) - lgamma(half)
+        norm = lt.log(self.scale) + 0.5 * lt.log(df) + 0.5 * math.log(math.pi) + lt.lgamma(0.5 * df) - lt.lgamma(half)
         return -half * lt.log1p(z * z / df) - norm
 
     def entropy(self) -> Any:
         """By the gamma function and its logarithmic derivative."""
         df = self.df
         half = 0.5 * (df + 1)
-        spread = half * (digamma(half) - digamma(0.5 * df))
+        spread = half * (lt.digamma(half) - lt.digamma(0.5 * df))
         return lt.log(self.scale) + spread + 0.5 * lt.log(df) + lbeta(0.5 * df, lt.full_like(df, 0.5))
 
 
@@ -189,7 +189,7 @@ class Beta(Distribution):
     def entropy(self) -> Any:
         """By the logarithmic derivatives of the gamma function."""
         a, b = self.concentration1, self.concentration0
-        rest = (a - 1) * digamma(a) + (b - 1) * digamma(b) - (a + b - 2) * digamma(a + b)
+        rest = (a - 1) * lt.digamma(a) + (b - 1) * lt.digamma(b) - (a + b - 2) * lt.digamma(a + b)
         return lbeta(a, b) - rest
 
 
@@ -244,12 +244,12 @@ class Dirichlet(Distribution):
     def log_prob(self, value: Any) -> Any:
         """The sum of (a - 1) log(x), less the logarithm of its integral."""
         a = self.concentration
-        norm = lt.sum(lgamma(a), axis=-1) - lgamma(lt.sum(a, axis=-1))
+        norm = lt.sum(lt.lgamma(a), axis=-1) - lt.lgamma(lt.sum(a, axis=-1))
         return lt.sum(xlogy(a - 1, self._value(value)), axis=-1) - norm
 
     def entropy(self) -> Any:
         """By the logarithmic derivatives of the gamma function."""
         a = self.concentration
         total, n = lt.sum(a, axis=-1), a.shape[-1]
-        norm = lt.sum(lgamma(a), axis=-1) - lgamma(total)
-        return norm - (n - total) * digamma(total) - lt.sum((a - 1) * digamma(a), axis=-1)
+        norm = lt.sum(lt.lgamma(a), axis=-1) - lt.lgamma(total)
+        return norm - (n - total) * lt.digamma(total) - lt.sum((a - 1) * lt.digamma(a), axis=-1)

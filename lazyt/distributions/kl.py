@@ -28,7 +28,7 @@ from lazyt.distributions.location_scale import (
     LogNormal,
     Normal,
 )
-from lazyt.distributions.special import digamma, lbeta, lgamma, xlogy
+from lazyt.distributions.special import lbeta, xlogy
 from lazyt.errors import LazytError, NotSupportedError
 
 Divergence = Callable[[Any, Any], Any]
@@ -122,7 +122,7 @@ def _poisson(p: Any, q: Any) -> Any:
 @register_kl(Beta, Beta)
 def _beta(p: Any, q: Any) -> Any:
     a, b, c, d = p.concentration1, p.concentration0, q.concentration1, q.concentration0
-    rest = (a - c) * digamma(a) + (b - d) * digamma(b) + (c + d - a - b) * digamma(a + b)
+    rest = (a - c) * lt.digamma(a) + (b - d) * lt.digamma(b) + (c + d - a - b) * lt.digamma(a + b)
     return lbeta(c, d) - lbeta(a, b) + rest
 
 
@@ -130,15 +130,15 @@ def _beta(p: Any, q: Any) -> Any:
 def _dirichlet(p: Any, q: Any) -> Any:
     a, b = p.concentration, q.concentration
     total, other = lt.sum(a, axis=-1), lt.sum(b, axis=-1)
-    norms = lgamma(total) - lgamma(other) - lt.sum(lgamma(a) - lgamma(b), axis=-1)
-    return norms + lt.sum((a - b) * (digamma(a) - lt.expand_dims(digamma(total), -1)), axis=-1)
+    norms = lt.lgamma(total) - lt.lgamma(other) - lt.sum(lt.lgamma(a) - lt.lgamma(b), axis=-1)
+    return norms + lt.sum((a - b) * (lt.digamma(a) - lt.expand_dims(lt.digamma(total), -1)), axis=-1)
 
 
 @register_kl(Gamma, Gamma)
 def _gamma(p: Any, q: Any) -> Any:
     a, b = p.concentration, q.concentration
-    first = b * lt.log(p.rate / q.rate) + lgamma(b) - lgamma(a)
-    return first + (a - b) * digamma(a) + (q.rate - p.rate) * (a / p.rate)
+    first = b * lt.log(p.rate / q.rate) + lt.lgamma(b) - lt.lgamma(a)
+    return first + (a - b) * lt.digamma(a) + (q.rate - p.rate) * (a / p.rate)
 
 
 @register_kl(Exponential, Exponential)
@@ -150,7 +150,7 @@ def _exponential(p: Any, q: Any) -> Any:
 @register_kl(Exponential, Gamma)
 def _exponential_gamma(p: Any, q: Any) -> Any:
     ratio = q.rate / p.rate
-    return -q.concentration * lt.log(ratio) + ratio + lgamma(q.concentration) + q.concentration * EULER - (1 + EULER)
+    return -q.concentration * lt.log(ratio) + ratio + lt.lgamma(q.concentration) + q.concentration * EULER - (1 + EULER)
 
 
 @register_kl(Gamma, Exponential)
@@ -202,7 +202,7 @@ def _cauchy(p: Any, q: Any) -> Any:
 @register_kl(Gumbel, Gumbel)
 def _gumbel(p: Any, q: Any) -> Any:
     ratio, away = p.scale / q.scale, (p.loc - q.loc) / q.scale
-    rest = EULER * ratio + lt.exp(-away + lgamma(1 + ratio)) + away
+    rest = EULER * ratio + lt.exp(-away + lt.lgamma(1 + ratio)) + away
     return -lt.log(ratio) + rest - (1 + EULER)
 
 

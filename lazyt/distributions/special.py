@@ -1,4 +1,4 @@
-"""Special functions as recorded formulas, differentiable to any order, and draws by rejection without a loop."""
+"""Formulas that several distributions share, and draws by rejection without a loop."""
 
 from __future__ import annotations
 
@@ -9,12 +9,6 @@ import numpy as np
 
 import lazyt as lt
 
-# Stirling's series: B(2k) / (2k (2k - 1)).
-_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
-# Its derivative's: -B(2k) / 2k.
-_DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760, -1 / 12)
-_LARGE = 8
-
 
 def _polynomial(coefficients: Any, x: Any) -> Any:
     """The sum of coefficients[k] * x**k."""
@@ -24,36 +18,9 @@ def _polynomial(coefficients: Any, x: Any) -> Any:
     return total
 
 
-def lgamma(x: Any) -> Any:
-    """log(gamma(x)) for x > 0: Stirling's series above 8, the recurrence below."""
-    small = x < _LARGE
-    # NOTE: each branch of a `where` is given what the other would overflow on, so that no gradient is NaN.
-    low = lt.where(small, x, 1.0)
-    product: Any = low
-    for k in range(1, _LARGE):
-        product = product * (low + k)
-    z = lt.where(small, x + _LARGE, x)
-    r = 1 / z
-    series = r * _polynomial(_STIRLING, r * r)
-    whole = (z - 0.5) * lt.log(z) - z + 0.5 * math.log(2 * math.pi) + series
-    return whole - lt.where(small, lt.log(product), 0.0)
-
-
-def digamma(x: Any) -> Any:
-    """The derivative of lgamma, for x > 0."""
-    small = x < _LARGE
-    low = lt.where(small, x, 1.0)
-    below: Any = 0.0
-    for k in range(_LARGE):
-        below = below + 1 / (low + k)
-    z = lt.where(small, x + _LARGE, x)
-    r = 1 / z
-    return lt.log(z) - 0.5 * r + r * r * _polynomial(_DIGAMMA, r * r) - lt.where(small, below, 0.0)
-
-
 def lbeta(a: Any, b: Any) -> Any:
     """log(beta(a, b))."""
-    return lgamma(a) + lgamma(b) - lgamma(a + b)
+    return lt.lgamma(a) + lt.lgamma(b) - lt.lgamma(a + b)
 
 
 def xlogy(x: Any, y: Any) -> Any:
@@ -150,7 +117,7 @@ def _gamma_slope(a: Any, z: Any) -> Any:
     t = length * lt.where(below, left, nodes)
     u = lt.where(below, (1 - length) + length * to_left, 1 + t)
     density = lt.exp((a - 1) * lt.log(u) + z * (1 - u))
-    score = lt.log(z) + lt.log(u) - digamma(a)
+    score = lt.log(z) + lt.log(u) - lt.digamma(a)
     integral = lt.sum(lt.where(below, by_left, weights) * density * score, axis=0) * length * z
     return lt.where(below, -integral, integral)
 
@@ -186,7 +153,7 @@ def poisson(rate: Any, shape: tuple[int, ...]) -> Any:
     small = mu < 10
     low = lt.where(small, mu, 1.0)
     counts = lt.asarray(np.arange(64.0).reshape(-1, *(1,) * len(shape)), dtype=mu.dtype)
-    chance = lt.exp(xlogy(counts, low) - low - lgamma(counts + 1))
+    chance = lt.exp(xlogy(counts, low) - low - lt.lgamma(counts + 1))
     below = lt.cumulative_sum(chance, axis=0)
     few = lt.sum(lt.astype(below < lt.random.random(shape, dtype=mu.dtype), mu.dtype), axis=0)
     high = lt.where(small, 10.0, mu)
@@ -199,5 +166,5 @@ def poisson(rate: Any, shape: tuple[int, ...]) -> Any:
     ratio = lt.log(v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (us * us) + b))
     sure = (us >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2))
     kept = lt.maximum(k, 0.0)
-    likely = (k >= 0) & ((us >= 0.013) | (v <= us)) & (ratio <= kept * lt.log(high) - high - lgamma(kept + 1))
+    likely = (k >= 0) & ((us >= 0.013) | (v <= us)) & (ratio <= kept * lt.log(high) - high - lt.lgamma(kept + 1))
     return lt.where(small, few, first_accepted(kept, sure | likely, lt.floor(high)))

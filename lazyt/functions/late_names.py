@@ -45,8 +45,8 @@ LATE: dict[str, str] = {
     ),
     "lazyt.functions.signals": "convolve corrcoef correlate cov ediff1d gradient interp trapezoid unwrap",
     "lazyt.functions.special": (
-        "around bitwise_count cbrt fabs float_power frexp gcd i0 iscomplex isneginf isposinf isreal lcm ldexp "
-        "logaddexp2 modf nan_to_num packbits rint sinc spacing unpackbits"
+        "around bitwise_count cbrt digamma erfinv fabs float_power frexp gcd i0 iscomplex isneginf isposinf isreal lcm "
+        "ldexp lgamma logaddexp2 modf mvlgamma nan_to_num packbits polygamma rint sinc spacing unpackbits"
     ),
     "lazyt.functions.spelling": "SpellingError spelling",
     "lazyt.functions.vectorize": "vmap",

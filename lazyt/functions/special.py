@@ -6,12 +6,13 @@ What has a formula is recorded as one and is differentiable; the rest runs in Nu
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
-from lazyt.functions.arguments import broadcasts_to, record, record_many, tensor
+from lazyt.functions.arguments import broadcasts_to, record, record_many, record_one, tensor
 from lazyt.functions.arithmetic import copysign, multiply, pow, subtract
 from lazyt.functions.elementwise import abs, imag, imag_part, isinf, isnan, real_part, round, signbit, sin, trunc
 from lazyt.functions.logic import equal, logical_and, logical_not, not_equal, where
@@ -20,8 +21,8 @@ from lazyt.functions.numpy_calls import record_numpy, record_ufunc, refuse_gradi
 from lazyt.functions.padding import pad
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
-from lazyt.ops import bits, elementwise
-from lazyt.ops.axes import one_axis
+from lazyt.ops import bits, elementwise, special as ops
+from lazyt.ops.axes import integer, one_axis
 from lazyt.ops.elementwise import float_of
 from lazyt.tracing.inplace import assign
 
@@ -33,6 +34,8 @@ __all__ = [
     "around",
     "bitwise_count",
     "cbrt",
+    "digamma",
+    "erfinv",
     "fabs",
     "float_power",
     "frexp",
@@ -44,10 +47,13 @@ __all__ = [
     "isreal",
     "lcm",
     "ldexp",
+    "lgamma",
     "logaddexp2",
     "modf",
+    "mvlgamma",
     "nan_to_num",
     "packbits",
+    "polygamma",
     "rint",
     "sinc",
     "spacing",
@@ -272,6 +278,81 @@ def i0(x: ArrayLike) -> Tensor:
         raise DTypeError("i0: real numbers are required, got complex ones")
     d = t.dtype if dtypes.kind(t.dtype) == "f" else dtypes.float64
     return record_numpy("numpy.i0", np.i0, (t,), {}, [(t.shape, d)])  # type: ignore[no-any-return]
+
+
+def lgamma(x: ArrayLike, /) -> Tensor:
+    """log(abs(gamma(x))) of each element, infinite at 0, -1, -2 ...; its derivative is digamma.
+
+    For positive elements within 6 ULP in float64, nearly correctly rounded in float32. For negative ones, near a zero,
+    the error is that of the terms that cancel there. Raises DTypeError for complex values. As
+    `scipy.special.gammaln`, and `torch.lgamma`.
+
+    >>> import lazyt as lt
+    >>> lt.lgamma(lt.asarray([1.0, 5.0, -1.0])).tolist()
+    [0.0, 3.178053855895996, inf]
+    """
+    return record_one(ops.LGAMMA, x)
+
+
+def digamma(x: ArrayLike, /) -> Tensor:
+    """The derivative of lgamma at each element: -inf at 0 (inf at -0.0), NaN at -1, -2 ...
+
+    For positive elements within 4.5 ULP in float64, nearly correctly rounded in float32; for negative ones as lgamma.
+    Raises DTypeError for complex values. As `scipy.special.digamma`, and `torch.digamma`.
+
+    >>> import lazyt as lt
+    >>> lt.digamma(lt.asarray([1.0, 0.0, -1.0])).tolist()
+    [-0.5772156715393066, -inf, nan]
+    """
+    return record_one(ops.DIGAMMA, x)
+
+
+def polygamma(n: int, x: ArrayLike, /) -> Tensor:
+    """The n-th derivative of digamma at each element, n a Python integer; digamma itself for 0.
+
+    For n up to 4 and positive elements within 8 ULP. Raises DTypeError for complex values, ShapeError for a negative n.
+    As `scipy.special.polygamma`, and `torch.polygamma`.
+
+    >>> import lazyt as lt
+    >>> lt.polygamma(1, lt.asarray([1.0], dtype=lt.float64)).tolist()
+    [1.6449340668482264]
+    """
+    order = integer("polygamma", "n", n)
+    if order < 0:
+        raise ShapeError(f"polygamma: n is at least 0, got {n}")
+    return record(ops.POLYGAMMA, (x,), (order,)) if order else digamma(x)
+
+
+def mvlgamma(x: ArrayLike, p: int) -> Tensor:
+    """The logarithm of the multivariate gamma function of p dimensions at each element, which is above (p - 1) / 2.
+
+    Raises DTypeError for complex values, ShapeError for a p below 1. As `scipy.special.multigammaln`, and
+    `torch.mvlgamma`.
+
+    >>> import lazyt as lt
+    >>> lt.mvlgamma(lt.asarray([1.5]), 2).tolist()
+    [0.451582670211792]
+    """
+    d = integer("mvlgamma", "p", p)
+    if d < 1:
+        raise ShapeError(f"mvlgamma: p is at least 1, got {p}")
+    total: Any = d * (d - 1) / 4 * math.log(math.pi)
+    for k in range(d):
+        total = total + lgamma(subtract(x, k / 2) if k else x)
+    return total  # type: ignore[no-any-return]
+
+
+def erfinv(x: ArrayLike, /) -> Tensor:
+    """The y with erf(y) = x, for each element: -inf and inf at -1 and 1, NaN outside.
+
+    Within 5 ULP in float64, nearly correctly rounded in float32. Raises DTypeError for complex values. As
+    `scipy.special.erfinv`, and `torch.erfinv`.
+
+    >>> import lazyt as lt
+    >>> lt.erfinv(lt.asarray([0.0, 0.5, 1.0, 2.0])).tolist()
+    [0.0, 0.4769362807273865, inf, nan]
+    """
+    return record_one(ops.ERFINV, x)
 
 
 def isneginf(x: ArrayLike) -> Tensor:

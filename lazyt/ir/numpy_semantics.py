@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.ir import dtypes
+from lazyt.ir import dtypes, special_semantics
 from lazyt.ir.prims import ELEMENTWISE as PRIMITIVES
 
 if TYPE_CHECKING:
@@ -191,6 +191,9 @@ ELEMENTWISE: dict[str, Callable[..., Array]] = {
     **{name: _rounded(getattr(np, _NUMPY_NAMES.get(name, name))) for name in _ELEMENTARY},
     "erf": _rounded(_over(math.erf)),
     "erfc": _rounded(_over(math.erfc)),
+    "erfinv": _rounded(_over(special_semantics.erfinv)),
+    "lgamma": _rounded(_over(special_semantics.lgamma)),
+    "digamma": _rounded(_over(special_semantics.digamma)),
     "rsqrt": _rounded(lambda x: 1.0 / np.sqrt(x)),
     "floordiv": _half_wise(_divided(np.floor_divide)),
     "rem": _half_wise(_divided(np.remainder)),

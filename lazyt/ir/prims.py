@@ -63,7 +63,7 @@ ELEMENTWISE = _table(
     *_unary(
         "exp expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh", "fc", costly=True
     ),
-    *_unary("exp2 erf erfc", "f", costly=True),
+    *_unary("exp2 erf erfc erfinv lgamma digamma", "f", costly=True),
     *_unary("isnan isinf isfinite", "fc", result="bool"),
     *_unary("signbit", "f", result="bool"),
     *_unary("real imag", "c", result="real"),

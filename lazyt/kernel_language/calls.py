@@ -13,9 +13,9 @@ from lazyt.kernel_language.arithmetic import names
 
 # lazyt's names of elementwise operations, by their number of arguments.
 _UNARY = names(
-    "abs acos acosh asin asinh atan atanh bitwise_invert ceil conj cos cosh cube degrees erf erfc exp exp2 expm1 floor "
-    "imag isfinite isinf isnan log log10 log1p log2 logical_not logsigmoid negative positive radians real "
-    "reciprocal relu rsqrt sigmoid sign signbit silu sin sinh softsign sqrt square tan tanh trunc"
+    "abs acos acosh asin asinh atan atanh bitwise_invert ceil conj cos cosh cube degrees digamma erf erfc erfinv exp "
+    "exp2 expm1 floor imag isfinite isinf isnan lgamma log log10 log1p log2 logical_not logsigmoid negative positive "
+    "radians real reciprocal relu rsqrt sigmoid sign signbit silu sin sinh softsign sqrt square tan tanh trunc"
 )
 _BINARY = names(
     "add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal "

@@ -48,6 +48,7 @@ from lazyt.ops import (
     searching,
     signals,
     sorting,
+    special,
     statistics,
     transposed_convolution,
 )
@@ -98,6 +99,7 @@ __all__ = [
     "searching",
     "signals",
     "sorting",
+    "special",
     "statistics",
     "transposed_convolution",
 ]

@@ -115,7 +115,9 @@ ACOSH = floating("acosh", np.arccosh, domain=(1, 9))
 ATANH = floating("atanh", np.arctanh, domain=(-0.99, 0.99))
 
 
-def _reference(f: Callable[[float], float]) -> Callable[[Any], Any]:
+def over_floats(f: Callable[[float], float]) -> Callable[[Any], Any]:
+    """A function of one Python float as one of arrays, computed in float64: a reference."""
+
     def apply(x: Any) -> Any:
         d = float_of(np.asarray(x).dtype)
         return np.vectorize(f, otypes=[np.float64])(np.asarray(x, np.float64)).astype(d)
@@ -123,8 +125,8 @@ def _reference(f: Callable[[float], float]) -> Callable[[Any], Any]:
     return apply
 
 
-ERF = floating("erf", _reference(math.erf), complex_=False)
-ERFC = floating("erfc", _reference(math.erfc), complex_=False)
+ERF = floating("erf", over_floats(math.erf), complex_=False)
+ERFC = floating("erfc", over_floats(math.erfc), complex_=False)
 
 
 def _log2(b: Builder, x: Operand) -> Node:

@@ -26,7 +26,7 @@ _PRODUCTS = {"mm": "@", "bmm": "@", "mv": "@"}
 # `name_`, and so it has those methods of both that _METHODS lists.
 _UNARY = (
     "absolute acos acosh arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh bitwise_not cosh deg2rad "
-    "erfc exp2 expm1 fix i0 log10 logical_not nan_to_num negative rad2deg sinc sinh tril triu"
+    "digamma erfc erfinv exp2 expm1 fix i0 lgamma log10 logical_not nan_to_num negative rad2deg sinc sinh tril triu"
 )
 _BINARY = (
     "arctan2 atan2 copysign float_power fmod gcd heaviside hypot lcm ldexp logical_and logical_or logical_xor nextafter"
@@ -45,6 +45,10 @@ _OF_MEMORY = "`x.numpy()`, whose memory has {}"
 # A tensor's attributes in PyTorch, or an array's in NumPy -> the like here.
 ATTRIBUTES = {
     "base": _OF_MEMORY.format("an owner"),
+    "mvlgamma": "`lt.mvlgamma(x, p)`",
+    "mvlgamma_": "`x[...] = lt.mvlgamma(x, p)`",
+    "polygamma": "`lt.polygamma(n, x)`",
+    "polygamma_": "`x[...] = lt.polygamma(n, x)`",
     "byteswap": "`x.numpy().byteswap()`",
     "ctypes": _OF_MEMORY.format("an address"),
     "data_ptr": _OF_MEMORY.format("an address"),

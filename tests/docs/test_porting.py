@@ -56,6 +56,7 @@ OTHERWISE = {
     "jax.random.PRNGKey": "`lt.random.Generator(seed)`",
     "jax.random.key": "`lt.random.Generator(seed)`",
     "jax.random.randint": "`lt.random.integers`",
+    "jax.lax.erf_inv": "`lt.erfinv`",
     "jax.lax.stop_gradient": "`x.detach()`",
     "torch.Tensor.size": "`x.shape`; `x.size` is the number of elements",
     "torch.autograd.functional.hessian": "`lt.hessian(f)(x)`",

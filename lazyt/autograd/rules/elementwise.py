@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from lazyt.autograd.rules.formula import Value, carries, is_complex, working, zeros
 from lazyt.autograd.rules.registry import library_vjp, nondifferentiable, vjp
 from lazyt.ir import graph as g
+from lazyt.ops.special import polygamma
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,9 @@ UNARY: dict[str, Callable[[Value, Value], Value]] = {
     "atanh": lambda x, y: 1 / (1 - x * x),
     "erf": lambda x, y: 2 / math.sqrt(math.pi) * (-(x * x)).exp(),
     "erfc": lambda x, y: -2 / math.sqrt(math.pi) * (-(x * x)).exp(),
+    "erfinv": lambda x, y: math.sqrt(math.pi) / 2 * (y * y).exp(),
+    "lgamma": lambda x, y: x.digamma(),
+    "digamma": lambda x, y: Value(x.b, polygamma(x.b, x.node, 1)),
 }
 
 

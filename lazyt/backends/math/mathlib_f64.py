@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lazyt.backends.math import erf_f64, explog_f64 as e, trig_f64
+from lazyt.backends.math import erf_f64, erfinv_f64, explog_f64 as e, gamma_f64, trig_f64
 from lazyt.backends.math.mathlib import INF
 from lazyt.backends.math.vector import Rules, Vec, constant, fabs, fma, sqrt, where
 from lazyt.ir.prims import ELEMENTWISE
@@ -26,7 +26,7 @@ def hypot(x: Vec, y: Vec) -> Vec:
 # A function of a family that has a primitive's name is the rule of that primitive.
 RULES: Rules = {"pow": e.power, "hypot": hypot} | {
     name: rule
-    for family in (e, trig_f64, erf_f64)
+    for family in (e, trig_f64, erf_f64, erfinv_f64, gamma_f64)
     for name, rule in vars(family).items()
     if name in ELEMENTWISE and rule.__module__ == family.__name__
 }

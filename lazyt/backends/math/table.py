@@ -16,8 +16,20 @@ from lazyt.backends.math.vector import Rule, Rules, Vec, where
 
 # Functions of many instructions: kernels call them.
 _LONG = {
-    "float": {"logaddexp", "pow"},
-    "double": {"acosh", "asinh", "atanh", "erf", "erfc", "logaddexp", "pow", "tan"},
+    "float": {"digamma", "erfinv", "lgamma", "logaddexp", "pow"},
+    "double": {
+        "acosh",
+        "asinh",
+        "atanh",
+        "digamma",
+        "erf",
+        "erfc",
+        "erfinv",
+        "lgamma",
+        "logaddexp",
+        "pow",
+        "tan",
+    },
 }
 
 
