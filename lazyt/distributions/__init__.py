@@ -9,23 +9,35 @@ from lazyt.distributions.base import Distribution
 from lazyt.distributions.circular import VonMises
 from lazyt.distributions.composed import (
     Independent,
+    LogisticNormal,
     MixtureSameFamily,
     MultivariateNormal,
     TransformedDistribution,
 )
-from lazyt.distributions.continuous import Exponential, Pareto, Uniform, Weibull
+from lazyt.distributions.continuous import Exponential, GeneralizedPareto, Pareto, Uniform, Weibull
 from lazyt.distributions.discrete import (
     Bernoulli,
     Binomial,
     Categorical,
     Geometric,
     Multinomial,
+    NegativeBinomial,
     OneHotCategorical,
     Poisson,
 )
-from lazyt.distributions.gammas import Beta, Chi2, Dirichlet, Gamma, StudentT
+from lazyt.distributions.gammas import Beta, Chi2, Dirichlet, FisherSnedecor, Gamma, InverseGamma, StudentT
 from lazyt.distributions.kl import kl_divergence, register_kl
+from lazyt.distributions.kl_across import ACROSS as _ACROSS  # noqa: F401 - registers pairs
 from lazyt.distributions.location_scale import Cauchy, Gumbel, HalfCauchy, HalfNormal, Laplace, LogNormal, Normal
+from lazyt.distributions.low_rank import LowRankMultivariateNormal
+from lazyt.distributions.matrices import LKJCholesky, Wishart
+from lazyt.distributions.relaxed import (
+    ExpRelaxedCategorical,
+    LogitRelaxedBernoulli,
+    OneHotCategoricalStraightThrough,
+    RelaxedBernoulli,
+    RelaxedOneHotCategorical,
+)
 from lazyt.distributions.transforms import (
     AbsTransform,
     AffineTransform,
@@ -40,6 +52,7 @@ from lazyt.distributions.transforms import (
     TanhTransform,
     Transform,
 )
+from lazyt.distributions.unit_interval import ContinuousBernoulli, Kumaraswamy
 from lazyt.tracing import tracebacks as _tracebacks
 
 __all__ = [
@@ -52,27 +65,41 @@ __all__ = [
     "Cauchy",
     "Chi2",
     "ComposeTransform",
+    "ContinuousBernoulli",
     "Dirichlet",
     "Distribution",
+    "ExpRelaxedCategorical",
     "ExpTransform",
     "Exponential",
+    "FisherSnedecor",
     "Gamma",
+    "GeneralizedPareto",
     "Geometric",
     "Gumbel",
     "HalfCauchy",
     "HalfNormal",
     "Independent",
     "IndependentTransform",
+    "InverseGamma",
+    "Kumaraswamy",
+    "LKJCholesky",
     "Laplace",
     "LogNormal",
+    "LogisticNormal",
+    "LogitRelaxedBernoulli",
+    "LowRankMultivariateNormal",
     "MixtureSameFamily",
     "Multinomial",
     "MultivariateNormal",
+    "NegativeBinomial",
     "Normal",
     "OneHotCategorical",
+    "OneHotCategoricalStraightThrough",
     "Pareto",
     "Poisson",
     "PowerTransform",
+    "RelaxedBernoulli",
+    "RelaxedOneHotCategorical",
     "SigmoidTransform",
     "SoftmaxTransform",
     "SoftplusTransform",
@@ -84,6 +111,7 @@ __all__ = [
     "Uniform",
     "VonMises",
     "Weibull",
+    "Wishart",
     "constraints",
     "kl_divergence",
     "register_kl",

@@ -11,7 +11,8 @@ from lazyt.distributions import constraints
 from lazyt.distributions.base import HALF_LOG_2PI, Distribution, broadcast, one_of, sum_last
 from lazyt.distributions.constraints import Constraint
 from lazyt.distributions.discrete import Categorical
-from lazyt.distributions.transforms import ComposeTransform, Transform
+from lazyt.distributions.location_scale import Normal
+from lazyt.distributions.transforms import ComposeTransform, StickBreakingTransform, Transform
 from lazyt.errors import LazytError, ShapeError
 
 
@@ -179,6 +180,40 @@ class TransformedDistribution(Distribution):
         return f"TransformedDistribution({self.base_dist}, {self.transforms})"
 
 
+class LogisticNormal(TransformedDistribution):
+    """Normal numbers as shares of 1, one more of them, by breaking a stick. As `torch.distributions.LogisticNormal`.
+
+    >>> import lazyt as lt
+    >>> lt.distributions.LogisticNormal(lt.zeros(2), lt.ones(2)).sample().shape
+    (3,)
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.simplex
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        base = Normal(loc, scale, validate_args)
+        super().__init__(base if base.batch_shape else base.expand((1,)), StickBreakingTransform(), validate_args)
+
+    @property
+    def loc(self) -> Any:
+        """Those of the normal numbers."""
+        return self.base_dist.loc  # type: ignore[attr-defined]
+
+    @property
+    def scale(self) -> Any:
+        """Those of the normal numbers."""
+        return self.base_dist.scale  # type: ignore[attr-defined]
+
+    def expand(self, batch_shape: Any) -> LogisticNormal:
+        """The same distribution for a larger batch shape."""
+        shape = (*batch_shape, self.loc.shape[-1])
+        return LogisticNormal(lt.broadcast_to(self.loc, shape), lt.broadcast_to(self.scale, shape), self._validate)
+
+    def __repr__(self) -> str:
+        return f"LogisticNormal(loc: {self.loc.shape}, scale: {self.scale.shape})"
+
+
 class MixtureSameFamily(Distribution):
     """One of several distributions, chosen by a Categorical. As `torch.distributions.MixtureSameFamily`.
 
@@ -264,7 +299,39 @@ class MixtureSameFamily(Distribution):
         return f"MixtureSameFamily({self.mixture_distribution}, {self.component_distribution})"
 
 
-class MultivariateNormal(Distribution):
+class OfCovariance(Distribution):
+    """Given by a covariance, its inverse or its Cholesky factor, each of which is the others' function."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "covariance_matrix": constraints.positive_definite,
+        "precision_matrix": constraints.positive_definite,
+        "scale_tril": constraints.lower_cholesky,
+    }
+
+    def _take_matrix(self, name: str, matrix: Any) -> None:
+        setattr(self, name, matrix)
+        if name == "scale_tril":
+            self._factor = lt.tril(matrix)  # so that no gradient reaches what is above the diagonal
+        else:
+            covariance = matrix if name == "covariance_matrix" else lt.linalg.inv(matrix)
+            self._factor = lt.linalg.cholesky(covariance)
+
+    def __getattr__(self, name: str) -> Any:
+        # The other forms, computed when they are asked for.
+        if name == "scale_tril":
+            return self._factor
+        if name == "covariance_matrix":
+            return lt.matmul(self._factor, lt.matrix_transpose(self._factor))
+        if name == "precision_matrix":
+            return lt.linalg.inv(self.covariance_matrix)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _log_determinant(self) -> Any:
+        """Half the covariance's."""
+        return lt.sum(lt.log(lt.linalg.diagonal(self._factor)), axis=-1)
+
+
+class MultivariateNormal(OfCovariance):
     """The normal distribution of vectors. As `torch.distributions.MultivariateNormal`.
 
     It is given by a covariance, its inverse (`precision_matrix`) or its Cholesky factor (`scale_tril`).
@@ -277,12 +344,7 @@ class MultivariateNormal(Distribution):
 
     has_rsample = True
     support = constraints.real_vector
-    arg_constraints: ClassVar[dict[str, Constraint]] = {
-        "loc": constraints.real_vector,
-        "covariance_matrix": constraints.positive_definite,
-        "precision_matrix": constraints.positive_definite,
-        "scale_tril": constraints.lower_cholesky,
-    }
+    arg_constraints: ClassVar[dict[str, Constraint]] = {**OfCovariance.arg_constraints, "loc": constraints.real_vector}
 
     def __init__(
         self,
@@ -300,24 +362,8 @@ class MultivariateNormal(Distribution):
         n = self.loc.shape[-1]
         if matrix.shape[-2:] != (n, n):
             raise ShapeError(f"MultivariateNormal: loc has {n} elements, {name} has shape {matrix.shape}")
-        setattr(self, name, matrix)
-        self._name = name
-        if name == "scale_tril":
-            self._factor = lt.tril(matrix)  # so that no gradient reaches what is above the diagonal
-        else:
-            covariance = matrix if name == "covariance_matrix" else lt.linalg.inv(matrix)
-            self._factor = lt.linalg.cholesky(covariance)
+        self._take_matrix(name, matrix)
         super().__init__(batch, (n,), validate_args, {"loc": loc, name: value})
-
-    def __getattr__(self, name: str) -> Any:
-        # The other forms, computed when they are asked for.
-        if name == "scale_tril":
-            return self._factor
-        if name == "covariance_matrix":
-            return lt.matmul(self._factor, lt.matrix_transpose(self._factor))
-        if name == "precision_matrix":
-            return lt.linalg.inv(self.covariance_matrix)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def mean(self) -> Any:
@@ -338,9 +384,6 @@ class MultivariateNormal(Distribution):
         """loc + the Cholesky factor times normal numbers."""
         x = self._normal(self._extended_shape(sample_shape))
         return self.loc + lt.squeeze(lt.matmul(self._factor, lt.expand_dims(x, -1)), axis=-1)
-
-    def _log_determinant(self) -> Any:
-        return lt.sum(lt.log(lt.linalg.diagonal(self._factor)), axis=-1)
 
     def log_prob(self, value: Any) -> Any:
         """By a solution with the Cholesky factor."""

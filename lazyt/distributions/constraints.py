@@ -34,6 +34,7 @@ real_vector = Constraint("real_vector", 1, lambda x: (x == x).all(-1))
 positive = Constraint("positive", 0, lambda x: x > 0)
 nonnegative = Constraint("nonnegative", 0, lambda x: x >= 0)
 unit_interval = Constraint("unit_interval", 0, lambda x: (x >= 0) & (x <= 1))
+positive_integer = Constraint("positive_integer", 0, lambda x: (x >= 1) & _integers(x))
 boolean = Constraint("boolean", 0, lambda x: (x == 0) | (x == 1))
 nonnegative_integer = Constraint("nonnegative_integer", 0, lambda x: (x >= 0) & _integers(x))
 simplex = Constraint("simplex", 1, lambda x: (x >= 0).all(-1) & (np.abs(x.sum(-1) - 1) < 1e-6 * x.shape[-1]))
@@ -47,6 +48,11 @@ lower_cholesky = Constraint(
     "lower_cholesky",
     2,
     lambda x: (np.tril(x) == x).all((-2, -1)) & (np.diagonal(x, axis1=-2, axis2=-1) > 0).all(-1),
+)
+corr_cholesky = Constraint(
+    "corr_cholesky",
+    2,
+    lambda x: lower_cholesky.inside(x) & (np.abs((x * x).sum(-1) - 1) < 1e-5 * x.shape[-1]).all(-1),
 )
 
 
@@ -65,6 +71,18 @@ def greater_than_eq(low: Any) -> Constraint:
     """Values of at least low."""
     a = np.asarray(low)
     return Constraint(f"greater_than_eq({a})", 0, lambda x: x >= a)
+
+
+def greater_than(low: Any) -> Constraint:
+    """Values above low."""
+    a = np.asarray(low)
+    return Constraint(f"greater_than({a})", 0, lambda x: x > a)
+
+
+def half_open_interval(low: Any, high: Any) -> Constraint:
+    """Values from low to below high."""
+    a, b = (np.asarray(x) for x in (low, high))
+    return Constraint(f"half_open_interval({a}, {b})", 0, lambda x: (x >= a) & (x < b))
 
 
 def multinomial(total: int) -> Constraint:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+import numpy as np
+
 import lazyt as lt
 from lazyt.distributions import constraints
 from lazyt.distributions.base import Distribution, broadcast
@@ -251,3 +253,87 @@ class Weibull(Distribution):
         """Euler's constant * (1 - 1 / k) + log(scale / k) + 1."""
         k = self.concentration
         return EULER * (1 - 1 / k) + lt.log(self.scale / k) + 1
+
+
+class GeneralizedPareto(Distribution):
+    """What lies beyond a high threshold, in the limit. As `torch.distributions.GeneralizedPareto`.
+
+    A concentration of 0 is an exponential distribution, a negative one has a largest value.
+
+    >>> import lazyt as lt
+    >>> lt.distributions.GeneralizedPareto(0.0, 1.0, 0.5).mean.item()
+    2.0
+    """
+
+    has_rsample = True
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+        "concentration": constraints.real,
+    }
+
+    def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
+        (self.loc, self.scale, self.concentration), batch = broadcast(loc, scale, concentration)
+        given = {"loc": loc, "scale": scale, "concentration": concentration}
+        super().__init__(batch, (), validate_args, given)
+
+    @property
+    def support(self) -> Constraint:
+        """From loc on, up to loc - scale / concentration where that is negative; reads them."""
+        loc, scale, k = (x.detach().numpy() for x in (self.loc, self.scale, self.concentration))
+        with np.errstate(divide="ignore"):
+            return constraints.interval(loc, np.where(k < 0, loc - scale / k, math.inf))
+
+    def _value(self, value: Any) -> Any:
+        return super()._value(value) if self._validate else lt.asarray(value, dtype=self.loc.dtype)
+
+    def _parts(self) -> tuple[Any, Any]:
+        """Where the concentration is 0, as `isclose` tells, and a concentration that is not."""
+        zero = lt.abs(self.concentration) <= 1e-8
+        return zero, lt.where(zero, 1.0, self.concentration)
+
+    @property
+    def mean(self) -> Any:
+        """loc + scale / (1 - concentration), NaN where that is at least 1."""
+        valid = self.concentration < 1
+        k = lt.where(valid, self.concentration, 0.5)
+        return lt.where(valid, self.loc + self.scale / (1 - k), math.nan)
+
+    @property
+    def mode(self) -> Any:
+        """loc."""
+        return self.loc
+
+    @property
+    def variance(self) -> Any:
+        """scale**2 / ((1 - k)**2 (1 - 2 k)), NaN where the concentration k is at least 1/2."""
+        valid = self.concentration < 0.5
+        k = lt.where(valid, self.concentration, 0.25)
+        return lt.where(valid, self.scale**2 / ((1 - k) ** 2 * (1 - 2 * k)), math.nan)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        """The quantile of a uniform number."""
+        return self.icdf(lt.random.random(self._extended_shape(sample_shape), dtype=self._dtype))
+
+    def _log_tail(self, value: Any) -> Any:
+        z = (self._value(value) - self.loc) / self.scale
+        zero, k = self._parts()
+        return lt.where(zero, -z, -lt.log1p(k * lt.where(zero, 0.0, z)) / k)
+
+    def log_prob(self, value: Any) -> Any:
+        """(1 + concentration) times the logarithm of the probability of a larger value, less log(scale)."""
+        return (1 + self.concentration) * self._log_tail(value) - lt.log(self.scale)
+
+    def cdf(self, value: Any) -> Any:
+        """1 - (1 + k z)**(-1 / k)."""
+        return -lt.expm1(self._log_tail(value))
+
+    def icdf(self, value: Any) -> Any:
+        """loc + scale * ((1 - value)**-k - 1) / k."""
+        zero, k = self._parts()
+        q = lt.log1p(-lt.asarray(value, dtype=self.loc.dtype))
+        return self.loc + self.scale * lt.where(zero, -q, lt.expm1(-k * q) / k)
+
+    def entropy(self) -> Any:
+        """log(scale) + concentration + 1."""
+        return lt.log(self.scale) + self.concentration + 1

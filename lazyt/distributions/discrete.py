@@ -11,7 +11,7 @@ import lazyt as lt
 from lazyt.distributions import constraints
 from lazyt.distributions.base import Distribution, broadcast, is_tensor, one_of
 from lazyt.distributions.constraints import Constraint
-from lazyt.distributions.special import poisson, xlogy
+from lazyt.distributions.special import poisson, standard_gamma, xlogy
 from lazyt.errors import LazytError, NotSupportedError
 
 
@@ -243,6 +243,61 @@ class Binomial(_OfProbability):
         n = self._most() + 1
         values = lt.reshape(lt.arange(n, dtype=self._dtype), (n, *(1,) * len(self.batch_shape)))
         return lt.broadcast_to(values, (n, *self.batch_shape)) if expand else values
+
+
+class NegativeBinomial(_OfProbability):
+    """Successes before total_count failures, which need not be whole. As `torch.distributions.NegativeBinomial`.
+
+    >>> import lazyt as lt
+    >>> lt.distributions.NegativeBinomial(3.0, 0.5).mean.item()
+    3.0
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.half_open_interval(0.0, 1.0),
+        "logits": constraints.real,
+        "total_count": constraints.nonnegative,
+    }
+    support = constraints.nonnegative_integer
+
+    def __init__(
+        self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        name, value = one_of("NegativeBinomial", probs=probs, logits=logits)
+        (self.total_count, x), batch = broadcast(total_count, value)
+        self._take(**{"probs": None, "logits": None, name: x})
+        super().__init__(batch, (), validate_args, {"total_count": total_count, name: value})
+
+    @property
+    def _dtype(self) -> Any:
+        return self.probs.dtype
+
+    @property
+    def mean(self) -> Any:
+        """total_count * exp(logits)."""
+        return self.total_count * lt.exp(self.logits)
+
+    @property
+    def mode(self) -> Any:
+        """(total_count - 1) * exp(logits), rounded down, at least 0."""
+        return lt.maximum(lt.floor((self.total_count - 1) * lt.exp(self.logits)), 0.0)
+
+    @property
+    def variance(self) -> Any:
+        """mean / (1 - probs)."""
+        return self.mean / lt.sigmoid(-self.logits)
+
+    def _draw(self, sample_shape: Any) -> Any:
+        shape = self._extended_shape(sample_shape)
+        return poisson(standard_gamma(self.total_count, shape) * lt.exp(self.logits), shape)
+
+    def log_prob(self, value: Any) -> Any:
+        """The logarithm of the number of orders, and of the probabilities."""
+        x, n = self._value(value), self.total_count
+        ways = lt.lgamma(n + x) - lt.lgamma(1 + x) - lt.lgamma(n)
+        # Without failures to come there are no successes: lgamma(0) is infinite.
+        ways = lt.where(n + x == 0, 0.0, ways)
+        return ways - n * lt.softplus(self.logits) - x * lt.softplus(-self.logits)
 
 
 class _OfCategories(Distribution):

@@ -80,6 +80,100 @@ class Chi2(Gamma):
         Distribution.__init__(self, batch, (), validate_args, {"df": df})
 
 
+class InverseGamma(Distribution):
+    """1 / a gamma number. As `torch.distributions.InverseGamma`.
+
+    >>> import lazyt as lt
+    >>> lt.distributions.InverseGamma(3.0, 4.0).mean.item()
+    2.0
+    """
+
+    has_rsample = True
+    arg_constraints: ClassVar[dict[str, Constraint]] = Gamma.arg_constraints
+    support = constraints.positive
+
+    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
+        (self.concentration, self.rate), batch = broadcast(concentration, rate)
+        super().__init__(batch, (), validate_args, {"concentration": concentration, "rate": rate})
+
+    @property
+    def mean(self) -> Any:
+        """rate / (concentration - 1), infinite where the concentration is at most 1."""
+        return lt.where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf)
+
+    @property
+    def mode(self) -> Any:
+        """rate / (concentration + 1)."""
+        return self.rate / (self.concentration + 1)
+
+    @property
+    def variance(self) -> Any:
+        """rate**2 / ((a - 1)**2 (a - 2)), infinite where the concentration a is at most 2."""
+        a = self.concentration
+        return lt.where(a > 2, self.rate * self.rate / ((a - 1) ** 2 * (a - 2)), math.inf)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        """The rate over a standard gamma number."""
+        return self.rate / standard_gamma(self.concentration, self._extended_shape(sample_shape))
+
+    def log_prob(self, value: Any) -> Any:
+        """a log(rate) - (a + 1) log(x) - rate / x - lgamma(a)."""
+        x, a = self._value(value), self.concentration
+        return xlogy(a, self.rate) - (a + 1) * lt.log(x) - self.rate / x - lt.lgamma(a)
+
+    def entropy(self) -> Any:
+        """a + log(rate) + lgamma(a) - (1 + a) digamma(a)."""
+        a = self.concentration
+        return a + lt.log(self.rate) + lt.lgamma(a) - (1 + a) * lt.digamma(a)
+
+
+class FisherSnedecor(Distribution):
+    """The ratio of two mean squares, of df1 and df2 normal numbers. As `torch.distributions.FisherSnedecor`.
+
+    >>> import lazyt as lt
+    >>> lt.distributions.FisherSnedecor(2.0, 4.0).mean.item()
+    2.0
+    """
+
+    has_rsample = True
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"df1": constraints.positive, "df2": constraints.positive}
+    support = constraints.positive
+
+    def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None) -> None:
+        (self.df1, self.df2), batch = broadcast(df1, df2)
+        super().__init__(batch, (), validate_args, {"df1": df1, "df2": df2})
+
+    @property
+    def mean(self) -> Any:
+        """df2 / (df2 - 2), NaN where df2 is at most 2."""
+        return lt.where(self.df2 <= 2, math.nan, self.df2 / (self.df2 - 2))
+
+    @property
+    def mode(self) -> Any:
+        """(df1 - 2) / df1 * df2 / (df2 + 2), NaN where df1 is at most 2."""
+        found = (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)
+        return lt.where(self.df1 <= 2, math.nan, found)
+
+    @property
+    def variance(self) -> Any:
+        """2 b**2 (a + b - 2) / (a (b - 2)**2 (b - 4)), NaN where b is at most 4."""
+        a, b = self.df1, self.df2
+        return lt.where(b <= 4, math.nan, 2 * b * b * (a + b - 2) / (a * (b - 2) ** 2 * (b - 4)))
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        """The ratio of two gamma numbers."""
+        shape = self._extended_shape(sample_shape)
+        a, b = (standard_gamma(0.5 * df, shape) / df for df in (self.df1, self.df2))
+        tiny = float(lt.finfo(self._dtype).tiny)
+        return lt.maximum(a / lt.maximum(b, tiny), tiny)
+
+    def log_prob(self, value: Any) -> Any:
+        """By the beta function of df1 / 2 and df2 / 2."""
+        x, a, b = self._value(value), 0.5 * self.df1, 0.5 * self.df2
+        ratio = self.df1 / self.df2
+        return a * lt.log(ratio) + (a - 1) * lt.log(x) - (a + b) * lt.log1p(ratio * x) - lbeta(a, b)
+
+
 class StudentT(Distribution):
     """Student's t, of df degrees of freedom, a location and a scale. As `torch.distributions.StudentT`.
 

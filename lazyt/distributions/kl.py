@@ -18,7 +18,7 @@ from lazyt.distributions.discrete import (
     OneHotCategorical,
     Poisson,
 )
-from lazyt.distributions.gammas import Beta, Dirichlet, Gamma
+from lazyt.distributions.gammas import Beta, Dirichlet, Gamma, InverseGamma
 from lazyt.distributions.location_scale import (
     EULER,
     Cauchy,
@@ -28,7 +28,9 @@ from lazyt.distributions.location_scale import (
     LogNormal,
     Normal,
 )
+from lazyt.distributions.low_rank import LowRankMultivariateNormal
 from lazyt.distributions.special import lbeta, xlogy
+from lazyt.distributions.unit_interval import ContinuousBernoulli
 from lazyt.errors import LazytError, NotSupportedError
 
 Divergence = Callable[[Any, Any], Any]
@@ -141,6 +143,16 @@ def _gamma(p: Any, q: Any) -> Any:
     return first + (a - b) * lt.digamma(a) + (q.rate - p.rate) * (a / p.rate)
 
 
+# A divergence does not change where both are transformed alike.
+register_kl(InverseGamma, InverseGamma)(_gamma)
+
+
+@register_kl(ContinuousBernoulli, ContinuousBernoulli)
+def _continuous_bernoulli(p: Any, q: Any) -> Any:
+    own = p.mean * (p.logits - q.logits) + p._log_norm() + lt.log1p(-p.probs)
+    return own - q._log_norm() - lt.log1p(-q.probs)
+
+
 @register_kl(Exponential, Exponential)
 def _exponential(p: Any, q: Any) -> Any:
     ratio = q.rate / p.rate
@@ -235,6 +247,27 @@ def _multivariate(p: Any, q: Any) -> Any:
     away = lt.broadcast_to(lt.expand_dims(q.loc - p.loc, -1), (*shape, n, 1))
     solved = lt.linalg.solve(left, lt.concat([right, away], axis=-1))
     return q._log_determinant() - p._log_determinant() + 0.5 * (lt.sum(solved * solved, axis=(-2, -1)) - n)
+
+
+def _of_low_rank(p: Any, q: Any, trace: Any) -> Any:
+    """Of q of low rank, by the trace of its precision times p's covariance."""
+    rest = trace + q._whitened(lt.expand_dims(q.loc - p.loc, -1)) - p.loc.shape[-1]
+    return q._log_determinant() - p._log_determinant() + 0.5 * rest
+
+
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
+def _low_rank(p: Any, q: Any) -> Any:
+    return _of_low_rank(p, q, q._whitened(p.cov_factor) + q._whitened(p._diagonal(lt.sqrt(p.cov_diag))))
+
+
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
+def _multivariate_low_rank(p: Any, q: Any) -> Any:
+    return _of_low_rank(p, q, q._whitened(p._factor))
+
+
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
+def _low_rank_multivariate(p: Any, q: Any) -> Any:
+    return _multivariate(MultivariateNormal(p.loc, p.covariance_matrix, validate_args=False), q)
 
 
 @register_kl(Independent, Independent)

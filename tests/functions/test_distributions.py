@@ -9,6 +9,7 @@ import pytest
 
 import lazyt as lt
 from lazyt import distributions as D
+from lazyt.distributions.kl_across import INFINITE
 from lazyt.errors import DTypeError, LazytError, NotSupportedError, ShapeError
 from tests.support.synced_programs import REGIMES, run
 
@@ -37,6 +38,15 @@ SAMPLED: dict[str, Any] = {
     "OneHotCategorical": lambda: D.OneHotCategorical(probs=[0.2, 0.0, 0.8]),
     "Multinomial": lambda: D.Multinomial(5, probs=[0.2, 0.5, 0.3]),
     "MultivariateNormal": lambda: D.MultivariateNormal([1.0, -1.0], [[2.0, 0.5], [0.5, 1.0]]),
+    "NegativeBinomial": lambda: D.NegativeBinomial(lt.asarray([0.5, 4.0]), 0.6),
+    "InverseGamma": lambda: D.InverseGamma(9.0, 2.0),
+    "FisherSnedecor": lambda: D.FisherSnedecor(5.0, 20.0),
+    "GeneralizedPareto": lambda: D.GeneralizedPareto(1.0, 2.0, lt.asarray([0.0, -0.5, 0.1])),
+    "Kumaraswamy": lambda: D.Kumaraswamy(0.7, 3.0),
+    "ContinuousBernoulli": lambda: D.ContinuousBernoulli(lt.asarray([0.2, 0.5])),
+    "OneHotCategoricalStraightThrough": lambda: D.OneHotCategoricalStraightThrough(probs=[0.2, 0.0, 0.8]),
+    "LowRankMultivariateNormal": lambda: D.LowRankMultivariateNormal([1.0, -1.0], [[2.0], [0.5]], [1.0, 0.5]),
+    "Wishart": lambda: D.Wishart(6.0, [[2.0, 0.5], [0.5, 1.0]]),
     "Independent": lambda: D.Independent(D.Normal(lt.zeros(2), lt.ones(2)), 1),
     "MixtureSameFamily": lambda: D.MixtureSameFamily(D.Categorical([0.2, 0.8]), D.Normal([-3.0, 1.0], [1.0, 0.5])),
     "MixtureSameFamily of vectors": lambda: D.MixtureSameFamily(
@@ -89,6 +99,73 @@ def test_categories_come_by_their_probabilities() -> None:
     assert counts[0, 1] == 0
 
 
+def test_relaxed_samples_are_nearest_to_one_by_the_probabilities() -> None:
+    """Whatever the temperature: it only says how near."""
+    lt.random.seed(3)
+    one = D.RelaxedBernoulli(0.3, probs=[0.2, 0.9])
+    with lt.no_sync():
+        x, y = one.sample((N,)), D.RelaxedOneHotCategorical(2.0, probs=[0.2, 0.3, 0.5]).sample((N,))
+    np.testing.assert_allclose((x.numpy() > 0.5).mean(0), [0.2, 0.9], atol=0.02)
+    np.testing.assert_allclose(np.bincount(y.numpy().argmax(-1)) / N, [0.2, 0.3, 0.5], atol=0.02)
+    assert one.support.check(x).all() and D.constraints.simplex.check(y).all()
+    assert one.expand((3, 2)).rsample((4,)).shape == (4, 3, 2)
+    assert repr(one) == "RelaxedBernoulli(probs: (2,))"
+
+
+def test_correlations_have_the_marginal_variance() -> None:
+    lt.random.seed(3)
+    d = D.LKJCholesky(3, lt.asarray([0.5, 1.5]))
+    with lt.no_sync():
+        x = d.sample((N,))
+    factor = x.numpy().astype(np.float64)
+    assert d.support.check(factor).all()
+    r = (factor @ factor.swapaxes(-1, -2))[..., [1, 2, 2], [0, 0, 1]]
+    # Each is 2 beta - 1, of concentrations c + 1/2.
+    np.testing.assert_allclose(r.mean(0), 0, atol=0.02)
+    np.testing.assert_allclose(r.var(0), [[1 / 3] * 3, [1 / 5] * 3], atol=0.01)
+
+
+def test_gradients_of_relaxed_samples_reach_the_probabilities() -> None:
+    p = lt.tensor([[0.2, 0.3, 0.5]], requires_grad=True)
+    weights = lt.asarray([1.0, 2.0, 4.0])
+    (D.OneHotCategoricalStraightThrough(probs=p).rsample() * weights).sum().backward()
+    # Of p over its sum.
+    np.testing.assert_allclose(p.grad.numpy(), [[-1.8, -0.8, 1.2]], rtol=1e-5)
+    p.grad = None
+    (D.RelaxedOneHotCategorical(0.5, probs=p).rsample((50,)) * weights).sum().backward()
+    assert np.isfinite(p.grad.numpy()).all() and (p.grad.numpy() != 0).all()
+
+
+def test_forms_of_a_covariance_are_one_distribution() -> None:
+    factor = np.array([[1.5, 0.0], [0.4, 0.8]])
+    covariance, x = factor @ factor.T, np.array([[2.0, 0.3], [0.3, 1.0]])
+    forms = {"covariance_matrix": covariance, "precision_matrix": np.linalg.inv(covariance), "scale_tril": factor}
+    made = [D.Wishart(3.5, **{name: value}) for name, value in forms.items()]
+    for d in made:
+        np.testing.assert_allclose(d.log_prob(x).numpy(), made[0].log_prob(x).numpy(), rtol=1e-12)
+        for name, value in forms.items():
+            np.testing.assert_allclose(getattr(d, name).numpy(), value, rtol=1e-12, atol=1e-12)
+    low = D.LowRankMultivariateNormal(np.zeros(2), np.array([[1.0], [0.5]]), np.array([1.0, 2.0]))
+    full = D.MultivariateNormal(np.zeros(2), low.covariance_matrix)
+    for name in forms:
+        np.testing.assert_allclose(getattr(low, name).numpy(), getattr(full, name).numpy(), rtol=1e-12)
+
+
+def test_divergences_are_infinite_where_the_second_has_no_values() -> None:
+    made = {
+        D.Beta: D.Beta(1.0, 2.0), D.ContinuousBernoulli: D.ContinuousBernoulli(0.3), D.Uniform: D.Uniform(0.0, 1.0),
+        D.Exponential: D.Exponential(1.0), D.Gamma: D.Gamma(2.0, 1.0), D.Gumbel: D.Gumbel(0.0, 1.0),
+        D.Laplace: D.Laplace(0.0, 1.0), D.Normal: D.Normal(0.0, 1.0), D.Pareto: D.Pareto(1.0, 3.0),
+        D.Poisson: D.Poisson(2.0), D.Bernoulli: D.Bernoulli(0.5), D.Binomial: D.Binomial(3, 0.5),
+    }  # fmt: skip
+    found = [D.kl_divergence(made[p], made[q]) for p, others in INFINITE.items() for q in others]
+    assert len(found) == 33 and np.isinf(lt.stack(found).numpy()).all()
+    # A Uniform on the whole interval is no exception, as the divergence is finite.
+    assert np.isfinite(D.kl_divergence(made[D.Uniform], made[D.ContinuousBernoulli]).item())
+    assert np.isfinite(D.kl_divergence(made[D.ContinuousBernoulli], made[D.Uniform]).item())
+    assert np.isinf(D.kl_divergence(D.Uniform(-0.5, 0.5), made[D.Gamma]).item())
+
+
 # By the mean's and the second moment's derivative with respect to the first parameter.
 MOMENTS: dict[str, Any] = {
     "Normal": (lambda a: D.Normal(a, 2.0), 0.7),
@@ -97,6 +174,9 @@ MOMENTS: dict[str, Any] = {
     "Gamma": (lambda a: D.Gamma(a, 2.0), 5.0),
     "Beta": (lambda a: D.Beta(a, 2.0), 1.5),
     "StudentT": (lambda a: D.StudentT(a, 1.0, 1.0), 20.0),
+    "InverseGamma": (lambda a: D.InverseGamma(a, 1.5), 8.0),
+    "Kumaraswamy": (lambda a: D.Kumaraswamy(a, 2.0), 1.5),
+    "ContinuousBernoulli": (lambda a: D.ContinuousBernoulli(a), 0.3),
     "Dirichlet": (lambda a: D.Dirichlet(a * lt.asarray([1.0, 2.0, 0.7], dtype="float64")), 1.5),
 }
 
@@ -196,10 +276,20 @@ def test_validation() -> None:
         (lambda: D.MixtureSameFamily(D.Categorical([1.0]), D.Normal(lt.ones(2), 1.0)), ShapeError, "1 categories for"),
         (lambda: D.MultivariateNormal(lt.ones(2), lt.eye(3)), ShapeError, r"loc has 2 elements, covariance_matrix has"),
         (lambda: D.MultivariateNormal(lt.ones(2)), LazytError, "MultivariateNormal: one of covariance_matrix and"),
+        (lambda: D.LKJCholesky(1), LazytError, "LKJCholesky: dim is an integer of at least 2, got 1"),
+        (lambda: D.Wishart(1.0, lt.eye(3)), LazytError, r"Wishart: df must be greater_than\(2\), got 1.0"),
+        (lambda: D.Wishart(4.0, lt.ones((2, 3))), ShapeError, "Wishart: a square covariance_matrix is required"),
+        (lambda: D.RelaxedBernoulli(0.0, 0.5), LazytError, "Bernoulli: temperature must be positive, got 0.0"),
+        (lambda: D.NegativeBinomial(2.0, 1.0), LazytError, r"probs must be half_open_interval\(0.0, 1.0\), got 1.0"),
+        (lambda: D.NegativeBinomial(2.0, 0.5).rsample(), NotSupportedError, "NegativeBinomial.rsample: not supp"),
+        (
+            lambda: D.LowRankMultivariateNormal(lt.ones(2), lt.ones((3, 1)), lt.ones(2)), ShapeError,
+            r"LowRankMultivariateNormal: loc has 2 elements, cov_factor has shape \(3, 1\)",
+        ),
         (lambda: D.AbsTransform().log_abs_det_jacobian(1.0, 1.0), NotSupportedError, "AbsTransform.log_abs_det"),
         (lambda: D.SoftmaxTransform().sign, NotSupportedError, "SoftmaxTransform.sign: not supported"),
         (lambda: D.IndependentTransform(D.ExpTransform(), -1), LazytError, "reinterpreted_batch_ndims is at least 0"),
-        (lambda: D.kl_divergence(D.Normal(0.0, 1.0), D.Beta(1.0, 1.0)), NotSupportedError, "Normal and Beta have no"),
+        (lambda: D.kl_divergence(D.Beta(1.0, 1.0), D.Laplace(0.0, 1.0)), NotSupportedError, "Beta and Laplace have no"),
         (lambda: D.kl_divergence(D.Binomial(1, 0.5), D.Binomial(2, 0.5)), NotSupportedError, "larger total_count"),
         (lambda: D.register_kl(int, D.Normal), LazytError, "register_kl: classes of distributions are required"),
         (lambda: lt.multinomial(lt.ones((1, 1, 1)), 1), ShapeError, r"multinomial: .* got shape \(1, 1, 1\)"),

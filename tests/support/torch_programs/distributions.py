@@ -17,11 +17,20 @@ LOGITS = [[0.3, -1.0, 2.0], [0.0, 0.5, -0.5]]
 PROBS = [0.2, 0.5, 0.9]
 FACTOR = [[1.5, 0.0, 0.0], [0.3, 0.8, 0.0], [-0.4, 0.6, 2.0]]
 COVARIANCE = (np.array(FACTOR) @ np.array(FACTOR).T).tolist()
+WIDE = [[0.5, 1.0], [-1.0, 0.3], [0.2, 0.8]]
+OTHER = [[2.0, 0.3, 0.1], [0.3, 1.0, -0.2], [0.1, -0.2, 1.5]]
+CORRELATED = [[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [-0.48, 0.6, 0.64]]
 ANY = [[-1.5, 0.2, 2.5], [0.4, -0.6, 3.0]]
 POSITIVE = [[0.1, 0.9, 3.0], [2.0, 0.4, 9.0]]
 UNIT = [[0.1, 0.5, 0.93], [0.7, 0.2, 0.4]]
 COUNTS = [[0.0, 3.0, 7.0], [1.0, 2.0, 5.0]]
 BITS = [[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]]
+
+
+def relaxed(space: Any, module: str) -> Any:
+    """Where PyTorch has what it does not list beside the others."""
+    return getattr(space, module, space)
+
 
 # A name: how it is made of the library's namespace and parameters, the parameters, and values.
 DISTRIBUTIONS: dict[str, tuple[Callable[..., Any], list[Any], Any]] = {
@@ -61,6 +70,43 @@ DISTRIBUTIONS: dict[str, tuple[Callable[..., Any], list[Any], Any]] = {
     "MultivariateNormal of precision": (
         lambda d, a, b: d.MultivariateNormal(a, precision_matrix=b), [LOC, COVARIANCE], ANY
     ),
+    "NegativeBinomial": (lambda d, a, b: d.NegativeBinomial(a, b), [[0.5, 3.0, 6.0], PROBS], COUNTS),
+    "NegativeBinomial of logits": (lambda d, a, b: d.NegativeBinomial(a, logits=b), [[0.5, 3.0, 6.0], LOC], COUNTS),
+    "InverseGamma": (lambda d, a, b: d.InverseGamma(a, b), [A, B], POSITIVE),
+    "FisherSnedecor": (lambda d, a, b: d.FisherSnedecor(a, b), [A, [1.5, 3.0, 12.0]], POSITIVE),
+    "GeneralizedPareto": (
+        lambda d, a, b, c: d.GeneralizedPareto(a, b, c), [[-2.0, 0.0, 1.0], SCALE, [0.3, 1.2, 0.6]],
+        [[-1.5, 0.2, 2.5], [0.4, 0.6, 3.0]],
+    ),
+    "GeneralizedPareto without a tail": (
+        lambda d, a, b: d.GeneralizedPareto(a, b, 0.0 * a), [[-2.0, 0.0, 1.0], SCALE],
+        [[-1.5, 0.2, 2.5], [0.4, 0.6, 3.0]],
+    ),
+    "Kumaraswamy": (lambda d, a, b: d.Kumaraswamy(a, b), [A, B], UNIT),
+    "ContinuousBernoulli": (lambda d, a: d.ContinuousBernoulli(a), [[0.2, 0.5002, 0.9]], UNIT),
+    "ContinuousBernoulli of logits": (lambda d, a: d.ContinuousBernoulli(logits=a), [LOC], UNIT),
+    "LogitRelaxedBernoulli": (
+        lambda d, t, a: relaxed(d, "relaxed_bernoulli").LogitRelaxedBernoulli(t, a), [0.7, PROBS], ANY
+    ),
+    "RelaxedBernoulli": (lambda d, t, a: d.RelaxedBernoulli(t, a), [0.7, PROBS], UNIT),
+    "RelaxedBernoulli of logits": (lambda d, t, a: d.RelaxedBernoulli(t, logits=a), [2.0, LOC], UNIT),
+    "ExpRelaxedCategorical": (
+        lambda d, t, a: relaxed(d, "relaxed_categorical").ExpRelaxedCategorical(t, a), [0.7, SHARES],
+        np.log(SHARES).tolist(),
+    ),
+    "RelaxedOneHotCategorical": (lambda d, t, a: d.RelaxedOneHotCategorical(t, a), [0.7, SHARES], OTHERS),
+    "RelaxedOneHotCategorical of logits": (
+        lambda d, t, a: d.RelaxedOneHotCategorical(t, logits=a), [2.0, LOGITS], SHARES
+    ),
+    "OneHotCategoricalStraightThrough": (
+        lambda d, a: d.OneHotCategoricalStraightThrough(a), [SHARES], [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    ),
+    "LogisticNormal": (lambda d, a, b: d.LogisticNormal(a, b), [LOC[:2], SCALE[:2]], SHARES),
+    "LowRankMultivariateNormal": (
+        lambda d, a, b, c: d.LowRankMultivariateNormal(a, b, c), [LOC, WIDE, SCALE], ANY
+    ),
+    "Wishart": (lambda d, a, b: d.Wishart(a, b), [[4.5, 6.0], COVARIANCE], [COVARIANCE, OTHER]),
+    "LKJCholesky": (lambda d, a: d.LKJCholesky(3, a), [[0.7, 2.5]], [CORRELATED, np.eye(3).tolist()]),
     "Independent": (lambda d, a, b: d.Independent(d.Normal(a, b), 1), [LOC, SCALE], ANY),
     "TransformedDistribution": (
         lambda d, a, b: d.TransformedDistribution(
@@ -87,6 +133,33 @@ DISTRIBUTIONS: dict[str, tuple[Callable[..., Any], list[Any], Any]] = {
     ),
 }  # fmt: skip
 
+# Parameters of which pairs of two kinds are made, and the pairs.
+PARAMETERS: dict[str, list[Any]] = {
+    "Bernoulli": [PROBS],
+    "Poisson": [SCALE],
+    "Binomial": [PROBS],
+    "Beta": [A, B],
+    "ContinuousBernoulli": [PROBS],
+    "Exponential": [SCALE],
+    "Gamma": [A, B],
+    "Gumbel": [LOC, SCALE],
+    "Laplace": [LOC, SCALE],
+    "Normal": [LOC, SCALE],
+    "Pareto": [[0.1, 0.3, 1.0], [0.8, 2.5, 4.0]],
+    "Uniform": [[-1.0, 0.25, -0.5], [2.0, 0.75, 1.5]],
+    "MultivariateNormal": [LOC, FACTOR],
+    "LowRankMultivariateNormal": [A, WIDE, B],
+}
+ACROSS = [
+    ("Bernoulli", "Poisson"), ("MultivariateNormal", "LowRankMultivariateNormal"),
+    ("LowRankMultivariateNormal", "MultivariateNormal"), ("Normal", "Beta"),
+    *((p, q) for p in ("Beta", "ContinuousBernoulli", "Pareto") for q in ("Exponential", "Normal")),
+    ("Beta", "ContinuousBernoulli"), ("Beta", "Gamma"), ("Beta", "Uniform"), ("Pareto", "Gamma"),
+    *((p, q) for p in ("Exponential", "Gamma") for q in ("Gumbel", "Normal")),
+    ("Gumbel", "Normal"), ("Normal", "Gumbel"),
+    *(("Uniform", q) for q in ("Beta", "ContinuousBernoulli", "Exponential", "Gamma", "Gumbel", "Pareto")),
+]  # fmt: skip
+
 # Two of one kind, or of two: how each is made, and the parameters of both.
 PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Any], list[Any]]] = {
     **{
@@ -103,6 +176,16 @@ PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Any], list[A
             ("MultivariateNormal", [LOC, FACTOR], [A, np.eye(3).tolist()]),
             ("Independent", [LOC, SCALE], [A, B]), ("TransformedDistribution", [LOC, SCALE], [A, B]),
         )
+    },
+    **{
+        name: (made := DISTRIBUTIONS[name][0], made, first, second)
+        for name, first, second in (
+            ("ContinuousBernoulli", [[0.2, 0.5002, 0.9]], [PROBS]), ("InverseGamma", [A, B], [B, A]),
+            ("LowRankMultivariateNormal", [LOC, WIDE, SCALE], [A, [[1.0], [0.2], [-0.5]], B]),
+        )
+    },
+    **{
+        f"{p} and {q}": (DISTRIBUTIONS[p][0], DISTRIBUTIONS[q][0], PARAMETERS[p], PARAMETERS[q]) for p, q in ACROSS
     },
     "Exponential and Gamma": (DISTRIBUTIONS["Exponential"][0], DISTRIBUTIONS["Gamma"][0], [SCALE], [A, B]),
     "Gamma and Exponential": (DISTRIBUTIONS["Gamma"][0], DISTRIBUTIONS["Exponential"][0], [A, B], [SCALE]),
@@ -160,7 +243,7 @@ def numbers(name: str, lib: Any, dtype: str) -> dict[str, Any]:
         "icdf": lambda: d.icdf(quantiles if d.batch_shape and d.batch_shape[-1] == 3 else quantiles[:1]),
         "support": d.enumerate_support, "unexpanded": lambda: d.enumerate_support(False),
     }.items():  # fmt: skip
-        if what == "cdf" and name in ("Gamma", "Chi2"):
+        if what == "cdf" and name in ("Gamma", "Chi2", "InverseGamma"):
             continue  # the incomplete gamma function, which lazyt has not
         try:
             found[what] = get()
