@@ -72,6 +72,7 @@ from lazyt.errors import (
     AutogradError as AutogradError,
     AxisError as AxisError,
     DeviceError as DeviceError,
+    DistributionError as DistributionError,
     DTypeError as DTypeError,
     IndexOutOfRange as IndexOutOfRange,
     KernelError as KernelError,

@@ -22,6 +22,10 @@ class StateError(ShapeError, RuntimeError):
     """A state dict that does not fit what it is loaded into: a RuntimeError too, as PyTorch's is for a module."""
 
 
+class DistributionError(LazytError, ValueError):
+    """What a distribution cannot be made of, or asked for: a parameter or a value outside its constraint."""
+
+
 class AxisError(ShapeError, IndexError):
     """An axis that an array does not have."""
 

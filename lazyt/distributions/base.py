@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 import lazyt as lt
 from lazyt.distributions.constraints import Constraint
-from lazyt.errors import LazytError, NotSupportedError, ShapeError
+from lazyt.errors import DistributionError, DTypeError, NotSupportedError, ShapeError
 
 Shape = tuple[int, ...]
 
@@ -18,21 +20,47 @@ def is_tensor(x: Any) -> bool:
     return isinstance(x, lt.Tensor)
 
 
-def broadcast(*given: Any, event_dims: tuple[int, ...] | None = None) -> tuple[list[Any], Shape]:
+def broadcast(owner: Any, *given: Any, event_dims: tuple[int, ...] | None = None) -> tuple[list[Any], Shape]:
     """Parameters as tensors of one floating dtype, and their common batch shape; `event_dims` axes are kept apart."""
+    name = type(owner).__name__
     dims = event_dims or (0,) * len(given)
-    made = [x if isinstance(x, bool | int | float) or is_tensor(x) else lt.asarray(x) for x in given]
+    made = [x if isinstance(x, bool | int | float) or is_tensor(x) else _array(name, x) for x in given]
     strong = [x for x in made if is_tensor(x)]
     dtype = lt.result_type(*strong) if strong else lt.float32
+    if lt.isdtype(dtype, "complex floating"):
+        raise DTypeError(f"{name}: real parameters are required, got {dtype}")
     if not lt.isdtype(dtype, "real floating"):
         dtype = lt.float32
     tensors = [lt.asarray(x, dtype=dtype) for x in made]
     for x, d in zip(tensors, dims, strict=True):
         if x.ndim < d:
-            raise ShapeError(f"a parameter of at least {d} dimensions is required, got shape {x.shape}")
-    batch = lt.broadcast_shapes(*[x.shape[: x.ndim - d] for x, d in zip(tensors, dims, strict=True)])
+            raise ShapeError(f"{name}: a parameter of at least {d} dimensions is required, got shape {x.shape}")
+    heads = [x.shape[: x.ndim - d] for x, d in zip(tensors, dims, strict=True)]
+    batch = _common(heads, f"{name}: parameters of shapes {' and '.join(str(x.shape) for x in tensors)}")
     shapes = [(*batch, *x.shape[x.ndim - d :]) for x, d in zip(tensors, dims, strict=True)]
     return [x if x.shape == s else lt.broadcast_to(x, s) for x, s in zip(tensors, shapes, strict=True)], batch
+
+
+def _array(name: str, x: Any) -> Any:
+    try:
+        return lt.asarray(x)
+    except DTypeError as e:
+        raise DTypeError(f"{name}: a parameter is a number, an array or a tensor, got {x!r}") from e
+
+
+def _common(shapes: Sequence[Shape], what: str) -> Shape:
+    try:
+        return lt.broadcast_shapes(*shapes)
+    except ShapeError as e:
+        raise ShapeError(f"{what} do not broadcast") from e
+
+
+def _extents(name: str, what: str, given: Any) -> Shape:
+    """A shape that a user gave: one integer or several."""
+    try:
+        return tuple(operator.index(n) for n in (given if hasattr(given, "__iter__") else (given,)))
+    except TypeError:
+        raise DTypeError(f"{name}: {what} is a tuple of integers, got {given!r}") from None
 
 
 def sum_last(x: Any, n: int) -> Any:
@@ -47,14 +75,25 @@ class Distribution:
     without a graph, `rsample` values whose gradients reach the parameters; both record, and nothing is computed.
     `log_prob`, `entropy`, `cdf` and `icdf` record formulas.
 
-    `validate_args`: by default parameters and values are checked where that reads no tensor: numbers, lists and NumPy
-    arrays. With True tensors are checked too, which syncs them; with False nothing is.
+    `validate_args`: by default parameters, and values for `log_prob` and `cdf`, are checked where that reads no tensor:
+    numbers, lists and NumPy arrays. With True tensors are checked too, which syncs them; with False nothing is. What is
+    outside its constraint raises DistributionError, a ValueError, at the line that gives it; shapes and dtypes are
+    always checked. `set_default_validate_args` says what holds where it is not given.
+
+    >>> import lazyt as lt
+    >>> try:
+    ...     lt.distributions.Normal([0.0, 0.0], [1.0, -1.0])
+    ... except ValueError as e:
+    ...     print(e)
+    Normal: scale must be positive, got -1.0 at index (1,)
     """
 
     has_rsample = False
     has_enumerate_support = False
     arg_constraints: ClassVar[dict[str, Constraint]] = {}
     _validate_all: ClassVar[bool | None] = None
+    # The parameters that `support` reads.
+    _support_reads: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -69,6 +108,8 @@ class Distribution:
         # Parameters by name, as this distribution was made; `expand` makes another one of them.
         self._given = {k: getattr(self, k) for k, v in (given or {}).items() if v is not None}
         self._options = options or {}
+        # Those that were given as numbers or arrays: they are known without a sync.
+        self._known = {k: np.asarray(v) for k, v in (given or {}).items() if v is not None and not is_tensor(v)}
         for name, value in (given or {}).items():
             if value is not None:
                 self._check(name, self.arg_constraints[name], value)
@@ -83,12 +124,22 @@ class Distribution:
             return
         inside = constraint.check(value)
         if not inside.all():
-            wrong = np.asarray(value.detach() if is_tensor(value) else value)
-            raise LazytError(f"{type(self).__name__}: {name} must be {constraint.name}, got {wrong}")
+            x = np.asarray(value.detach() if is_tensor(value) else value)
+            at = tuple(int(i) for i in np.argwhere(~inside)[0])
+            where = f" at index {at}" if at else ""
+            raise DistributionError(f"{type(self).__name__}: {name} must be {constraint.name}, got {x[at]}{where}")
+
+    def _on_host(self, name: str) -> Any:
+        """A parameter as it was given, or, of a tensor, read."""
+        return self._known[name] if name in self._known else getattr(self, name).detach().numpy()
+
+    def _knows_support(self) -> bool:
+        """Whether `support` reads no tensor."""
+        return all(name in self._known for name in self._support_reads)
 
     def _value(self, value: Any) -> Any:
         """A value that log_prob and cdf get, as a tensor; checked as `validate_args` says."""
-        if self._validate is not False:
+        if self._validate or (self._validate is None and not is_tensor(value) and self._knows_support()):
             self._check("a value", self.support, value)
         x = value if is_tensor(value) else lt.asarray(value, dtype=self._dtype)
         n = len(self.event_shape)
@@ -96,7 +147,8 @@ class Distribution:
             raise ShapeError(
                 f"{type(self).__name__}: a value's last dimensions are {self.event_shape}, got shape {x.shape}"
             )
-        lt.broadcast_shapes(x.shape[: x.ndim - n], self.batch_shape)
+        what = f"{type(self).__name__}: a value of shape {x.shape} and the batch shape {self.batch_shape}"
+        _common([x.shape[: x.ndim - n], self.batch_shape], what)
         return x
 
     @property
@@ -104,8 +156,7 @@ class Distribution:
         return next((x.dtype for x in self._given.values() if is_tensor(x)), lt.float32)
 
     def _extended_shape(self, sample_shape: Any = ()) -> Shape:
-        given = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
-        return (*given, *self.batch_shape, *self.event_shape)
+        return (*_extents(type(self).__name__, "sample_shape", sample_shape), *self.batch_shape, *self.event_shape)
 
     def _uniform(self, shape: Shape) -> Any:
         """Numbers in (0, 1): 0 is moved to the smallest number."""
@@ -183,7 +234,7 @@ class Distribution:
 
     def expand(self, batch_shape: Any) -> Any:
         """The same distribution for a larger batch shape."""
-        shape = tuple(batch_shape)
+        shape = _extents(f"{type(self).__name__}.expand", "batch_shape", batch_shape)
         grown: dict[str, Any] = {}
         for name, x in self._given.items():
             event = x.shape[len(self.batch_shape) :] if is_tensor(x) else ()
@@ -203,5 +254,5 @@ def one_of(owner: str, **given: Any) -> tuple[str, Any]:
     """The one of several ways to give a parameter that was used."""
     used = {k: v for k, v in given.items() if v is not None}
     if len(used) != 1:
-        raise LazytError(f"{owner}: one of {' and '.join(given)} is required, got {sorted(used) or 'none'}")
+        raise DistributionError(f"{owner}: one of {' and '.join(given)} is required, got {sorted(used) or 'none'}")
     return next(iter(used.items()))

@@ -60,7 +60,7 @@ class VonMises(Distribution):
     support = constraints.real
 
     def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None) -> None:
-        (self.loc, self.concentration), batch = broadcast(loc, concentration)
+        (self.loc, self.concentration), batch = broadcast(self, loc, concentration)
         super().__init__(batch, (), validate_args, {"loc": loc, "concentration": concentration})
 
     def log_prob(self, value: Any) -> Any:

@@ -13,7 +13,7 @@ from lazyt.distributions.constraints import Constraint
 from lazyt.distributions.discrete import Categorical
 from lazyt.distributions.location_scale import Normal
 from lazyt.distributions.transforms import ComposeTransform, StickBreakingTransform, Transform
-from lazyt.errors import LazytError, ShapeError
+from lazyt.errors import DistributionError, ShapeError
 
 
 class Independent(Distribution):
@@ -30,7 +30,7 @@ class Independent(Distribution):
     ) -> None:
         n, batch = reinterpreted_batch_ndims, base_distribution.batch_shape
         if not 0 <= n <= len(batch):
-            raise LazytError(f"Independent: reinterpreted_batch_ndims is from 0 to {len(batch)}, got {n}")
+            raise DistributionError(f"Independent: reinterpreted_batch_ndims is from 0 to {len(batch)}, got {n}")
         self.base_dist, self.reinterpreted_batch_ndims = base_distribution, n
         self.has_rsample = base_distribution.has_rsample
         at = len(batch) - n
@@ -39,6 +39,9 @@ class Independent(Distribution):
     @property
     def _dtype(self) -> Any:
         return self.base_dist._dtype
+
+    def _knows_support(self) -> bool:
+        return self.base_dist._knows_support()
 
     @property
     def support(self) -> Constraint:
@@ -104,7 +107,7 @@ class TransformedDistribution(Distribution):
         self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
         for t in self.transforms:
             if not isinstance(t, Transform):
-                raise LazytError(f"TransformedDistribution: transforms are required, got {type(t).__name__!r}")
+                raise DistributionError(f"TransformedDistribution: transforms are required, got {type(t).__name__!r}")
         self.base_dist = base_distribution
         self.has_rsample = base_distribution.has_rsample
         whole = ComposeTransform(self.transforms)
@@ -124,6 +127,9 @@ class TransformedDistribution(Distribution):
     @property
     def _dtype(self) -> Any:
         return self.base_dist._dtype
+
+    def _knows_support(self) -> bool:
+        return bool(self.transforms) or self.base_dist._knows_support()
 
     @property
     def support(self) -> Constraint:
@@ -232,7 +238,7 @@ class MixtureSameFamily(Distribution):
     ) -> None:
         if not isinstance(mixture_distribution, Categorical):
             kind = type(mixture_distribution).__name__
-            raise LazytError(f"MixtureSameFamily: a Categorical chooses the component, got {kind!r}")
+            raise DistributionError(f"MixtureSameFamily: a Categorical chooses the component, got {kind!r}")
         batch = component_distribution.batch_shape
         if not batch or mixture_distribution._categories != batch[-1]:
             raise ShapeError(
@@ -245,6 +251,9 @@ class MixtureSameFamily(Distribution):
     @property
     def _dtype(self) -> Any:
         return self.component_distribution._dtype
+
+    def _knows_support(self) -> bool:
+        return self.component_distribution._knows_support()
 
     @property
     def support(self) -> Constraint:
@@ -358,7 +367,7 @@ class MultivariateNormal(OfCovariance):
             "MultivariateNormal",
             covariance_matrix=covariance_matrix, precision_matrix=precision_matrix, scale_tril=scale_tril,
         )  # fmt: skip
-        (self.loc, matrix), batch = broadcast(loc, value, event_dims=(1, 2))
+        (self.loc, matrix), batch = broadcast(self, loc, value, event_dims=(1, 2))
         n = self.loc.shape[-1]
         if matrix.shape[-2:] != (n, n):
             raise ShapeError(f"MultivariateNormal: loc has {n} elements, {name} has shape {matrix.shape}")

@@ -24,22 +24,19 @@ class Uniform(Distribution):
     """
 
     has_rsample = True
+    _support_reads = ("low", "high")
     arg_constraints: ClassVar[dict[str, Constraint]] = {"low": constraints.real, "high": constraints.real}
 
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
-        (self.low, self.high), batch = broadcast(low, high)
+        (self.low, self.high), batch = broadcast(self, low, high)
         super().__init__(batch, (), validate_args, {"low": low, "high": high})
         if not (isinstance(low, lt.Tensor) or isinstance(high, lt.Tensor)):
-            self._check("high - low", constraints.positive, lt.subtract(high, low).numpy())
+            self._check("high - low", constraints.positive, np.subtract(high, low))
 
     @property
     def support(self) -> Constraint:
         """From low to high; reads both."""
-        return constraints.interval(self.low.detach().numpy(), self.high.detach().numpy())
-
-    def _value(self, value: Any) -> Any:
-        # NOTE: the bounds are tensors: they are compared in log_prob, and on the host only if that is asked for.
-        return super()._value(value) if self._validate else lt.asarray(value, dtype=self.low.dtype)
+        return constraints.interval(self._on_host("low"), self._on_host("high"))
 
     @property
     def mean(self) -> Any:
@@ -93,7 +90,7 @@ class Exponential(Distribution):
     support = constraints.nonnegative
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
-        (self.rate,), batch = broadcast(rate)
+        (self.rate,), batch = broadcast(self, rate)
         super().__init__(batch, (), validate_args, {"rate": rate})
 
     @property
@@ -141,19 +138,17 @@ class Pareto(Distribution):
     """
 
     has_rsample = True
+    _support_reads = ("scale",)
     arg_constraints: ClassVar[dict[str, Constraint]] = {"scale": constraints.positive, "alpha": constraints.positive}
 
     def __init__(self, scale: Any, alpha: Any, validate_args: bool | None = None) -> None:
-        (self.scale, self.alpha), batch = broadcast(scale, alpha)
+        (self.scale, self.alpha), batch = broadcast(self, scale, alpha)
         super().__init__(batch, (), validate_args, {"scale": scale, "alpha": alpha})
 
     @property
     def support(self) -> Constraint:
         """From the scale on; reads it."""
-        return constraints.greater_than_eq(self.scale.detach().numpy())
-
-    def _value(self, value: Any) -> Any:
-        return super()._value(value) if self._validate else lt.asarray(value, dtype=self.scale.dtype)
+        return constraints.greater_than_eq(self._on_host("scale"))
 
     @property
     def mean(self) -> Any:
@@ -210,7 +205,7 @@ class Weibull(Distribution):
     support = constraints.positive
 
     def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
-        (self.scale, self.concentration), batch = broadcast(scale, concentration)
+        (self.scale, self.concentration), batch = broadcast(self, scale, concentration)
         super().__init__(batch, (), validate_args, {"scale": scale, "concentration": concentration})
 
     @property
@@ -266,6 +261,7 @@ class GeneralizedPareto(Distribution):
     """
 
     has_rsample = True
+    _support_reads = ("loc", "scale", "concentration")
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "loc": constraints.real,
         "scale": constraints.positive,
@@ -273,19 +269,16 @@ class GeneralizedPareto(Distribution):
     }
 
     def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
-        (self.loc, self.scale, self.concentration), batch = broadcast(loc, scale, concentration)
+        (self.loc, self.scale, self.concentration), batch = broadcast(self, loc, scale, concentration)
         given = {"loc": loc, "scale": scale, "concentration": concentration}
         super().__init__(batch, (), validate_args, given)
 
     @property
     def support(self) -> Constraint:
         """From loc on, up to loc - scale / concentration where that is negative; reads them."""
-        loc, scale, k = (x.detach().numpy() for x in (self.loc, self.scale, self.concentration))
+        loc, scale, k = (self._on_host(name) for name in self._support_reads)
         with np.errstate(divide="ignore"):
             return constraints.interval(loc, np.where(k < 0, loc - scale / k, math.inf))
-
-    def _value(self, value: Any) -> Any:
-        return super()._value(value) if self._validate else lt.asarray(value, dtype=self.loc.dtype)
 
     def _parts(self) -> tuple[Any, Any]:
         """Where the concentration is 0, as `isclose` tells, and a concentration that is not."""

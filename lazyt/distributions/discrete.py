@@ -12,7 +12,7 @@ from lazyt.distributions import constraints
 from lazyt.distributions.base import Distribution, broadcast, is_tensor, one_of
 from lazyt.distributions.constraints import Constraint
 from lazyt.distributions.special import poisson, standard_gamma, xlogy
-from lazyt.errors import LazytError, NotSupportedError
+from lazyt.errors import DistributionError, NotSupportedError
 
 
 def _clamped(probs: Any) -> Any:
@@ -27,7 +27,7 @@ class _OfProbability(Distribution):
 
     def _take(self, probs: Any, logits: Any) -> tuple[tuple[int, ...], dict[str, Any]]:
         name, value = one_of(type(self).__name__, probs=probs, logits=logits)
-        (x,), batch = broadcast(value)
+        (x,), batch = broadcast(self, value)
         if name == "probs":
             self.probs, self.logits = x, lt.log(_clamped(x)) - lt.log1p(-_clamped(x))
         else:
@@ -138,7 +138,7 @@ class Poisson(Distribution):
     support = constraints.nonnegative_integer
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
-        (self.rate,), batch = broadcast(rate)
+        (self.rate,), batch = broadcast(self, rate)
         super().__init__(batch, (), validate_args, {"rate": rate})
 
     @property
@@ -179,13 +179,14 @@ class Binomial(_OfProbability):
         **_OfProbability.arg_constraints,
         "total_count": constraints.nonnegative_integer,
     }
+    _support_reads = ("total_count",)
     has_enumerate_support = True
 
     def __init__(
         self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
         name, value = one_of("Binomial", probs=probs, logits=logits)
-        (n, x), batch = broadcast(lt.asarray(total_count, dtype=lt.float32), value)
+        (n, x), batch = broadcast(self, lt.asarray(total_count, dtype=lt.float32), value)
         self._take(**{"probs": None, "logits": None, name: x})
         self.total_count = n
         super().__init__(batch, (), validate_args, {"total_count": total_count, name: value})
@@ -195,7 +196,7 @@ class Binomial(_OfProbability):
         return self.probs.dtype
 
     def _most(self) -> int:
-        return int(self.total_count.detach().numpy().max(initial=0))
+        return int(self._on_host("total_count").max(initial=0))
 
     @property
     def support(self) -> Constraint:
@@ -232,7 +233,7 @@ class Binomial(_OfProbability):
 
     def entropy(self) -> Any:
         """The sum over all counts, where all totals are alike."""
-        n = self.total_count.detach().numpy()
+        n = self._on_host("total_count")
         if n.size and n.min() != n.max():
             raise NotSupportedError("Binomial.entropy: not supported: total_count differs among the batch")
         log_prob = self.log_prob(self.enumerate_support(False))
@@ -264,7 +265,7 @@ class NegativeBinomial(_OfProbability):
         self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
         name, value = one_of("NegativeBinomial", probs=probs, logits=logits)
-        (self.total_count, x), batch = broadcast(total_count, value)
+        (self.total_count, x), batch = broadcast(self, total_count, value)
         self._take(**{"probs": None, "logits": None, name: x})
         super().__init__(batch, (), validate_args, {"total_count": total_count, name: value})
 
@@ -310,7 +311,7 @@ class _OfCategories(Distribution):
 
     def _take(self, probs: Any, logits: Any) -> tuple[tuple[int, ...], dict[str, Any]]:
         name, value = one_of(type(self).__name__, probs=probs, logits=logits)
-        (x,), batch = broadcast(value, event_dims=(1,))
+        (x,), batch = broadcast(self, value, event_dims=(1,))
         if name == "probs":
             self.probs = x / lt.sum(x, axis=-1, keepdims=True)
             self.logits = lt.log(_clamped(self.probs))
@@ -450,7 +451,7 @@ class Multinomial(_OfCategories):
         self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
         if not isinstance(total_count, int):
-            raise LazytError(f"Multinomial: total_count is one integer for all, got {total_count!r}")
+            raise DistributionError(f"Multinomial: total_count is one integer for all, got {total_count!r}")
         batch, given = self._take(probs, logits)
         self.total_count = total_count
         super().__init__(batch, (self._categories,), validate_args, given, {"total_count": total_count})

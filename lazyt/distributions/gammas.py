@@ -31,7 +31,7 @@ class Gamma(Distribution):
     support = constraints.nonnegative
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
-        (self.concentration, self.rate), batch = broadcast(concentration, rate)
+        (self.concentration, self.rate), batch = broadcast(self, concentration, rate)
         super().__init__(batch, (), validate_args, {"concentration": concentration, "rate": rate})
 
     @property
@@ -75,7 +75,7 @@ class Chi2(Gamma):
     arg_constraints: ClassVar[dict[str, Constraint]] = {"df": constraints.positive}
 
     def __init__(self, df: Any, validate_args: bool | None = None) -> None:
-        (self.df,), batch = broadcast(df)
+        (self.df,), batch = broadcast(self, df)
         self.concentration, self.rate = self.df / 2, lt.full_like(self.df, 0.5)
         Distribution.__init__(self, batch, (), validate_args, {"df": df})
 
@@ -93,7 +93,7 @@ class InverseGamma(Distribution):
     support = constraints.positive
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
-        (self.concentration, self.rate), batch = broadcast(concentration, rate)
+        (self.concentration, self.rate), batch = broadcast(self, concentration, rate)
         super().__init__(batch, (), validate_args, {"concentration": concentration, "rate": rate})
 
     @property
@@ -140,7 +140,7 @@ class FisherSnedecor(Distribution):
     support = constraints.positive
 
     def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None) -> None:
-        (self.df1, self.df2), batch = broadcast(df1, df2)
+        (self.df1, self.df2), batch = broadcast(self, df1, df2)
         super().__init__(batch, (), validate_args, {"df1": df1, "df2": df2})
 
     @property
@@ -191,7 +191,7 @@ class StudentT(Distribution):
     support = constraints.real
 
     def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None) -> None:
-        (self.df, self.loc, self.scale), batch = broadcast(df, loc, scale)
+        (self.df, self.loc, self.scale), batch = broadcast(self, df, loc, scale)
         super().__init__(batch, (), validate_args, {"df": df, "loc": loc, "scale": scale})
 
     @property
@@ -249,7 +249,7 @@ class Beta(Distribution):
     support = constraints.unit_interval
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
-        (self.concentration1, self.concentration0), batch = broadcast(concentration1, concentration0)
+        (self.concentration1, self.concentration0), batch = broadcast(self, concentration1, concentration0)
         given = {"concentration1": concentration1, "concentration0": concentration0}
         super().__init__(batch, (), validate_args, given)
 
@@ -310,7 +310,7 @@ class Dirichlet(Distribution):
     support = constraints.simplex
 
     def __init__(self, concentration: Any, validate_args: bool | None = None) -> None:
-        (self.concentration,), batch = broadcast(concentration, event_dims=(1,))
+        (self.concentration,), batch = broadcast(self, concentration, event_dims=(1,))
         super().__init__(batch, self.concentration.shape[-1:], validate_args, {"concentration": concentration})
 
     @property

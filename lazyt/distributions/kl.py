@@ -92,7 +92,7 @@ def _bernoulli(p: Any, q: Any) -> Any:
 
 @register_kl(Binomial, Binomial)
 def _binomial(p: Any, q: Any) -> Any:
-    n, m = (d.total_count.detach().numpy() for d in (p, q))
+    n, m = (d._on_host("total_count") for d in (p, q))
     if (n < m).any():
         raise NotSupportedError(
             "kl_divergence: not supported: Binomials of which the second has the larger total_count"

@@ -20,7 +20,7 @@ class _LocationScale(Distribution):
     support = constraints.real
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        (self.loc, self.scale), batch = broadcast(loc, scale)
+        (self.loc, self.scale), batch = broadcast(self, loc, scale)
         super().__init__(batch, (), validate_args, {"loc": loc, "scale": scale})
 
     def _standard(self, shape: tuple[int, ...]) -> Any:
@@ -255,7 +255,7 @@ class _Half(Distribution):
     whole: type[_LocationScale]
 
     def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
-        (self.scale,), batch = broadcast(scale)
+        (self.scale,), batch = broadcast(self, scale)
         super().__init__(batch, (), validate_args, {"scale": scale})
 
     def _base(self) -> _LocationScale:

@@ -32,7 +32,7 @@ class LowRankMultivariateNormal(Distribution):
 
     def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None) -> None:
         (self.loc, self.cov_factor, self.cov_diag), batch = broadcast(
-            loc, cov_factor, cov_diag, event_dims=(1, 2, 1)
+            self, loc, cov_factor, cov_diag, event_dims=(1, 2, 1)
         )  # fmt: skip
         n = self.loc.shape[-1]
         if self.cov_factor.shape[-2] != n or self.cov_diag.shape[-1] != n:

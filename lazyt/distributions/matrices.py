@@ -13,7 +13,7 @@ from lazyt.distributions.base import Distribution, broadcast, one_of
 from lazyt.distributions.composed import OfCovariance
 from lazyt.distributions.constraints import Constraint
 from lazyt.distributions.special import standard_gamma
-from lazyt.errors import LazytError, ShapeError
+from lazyt.errors import DistributionError, ShapeError
 
 
 class Wishart(OfCovariance):
@@ -44,7 +44,7 @@ class Wishart(OfCovariance):
         name, value = one_of(
             "Wishart", covariance_matrix=covariance_matrix, precision_matrix=precision_matrix, scale_tril=scale_tril
         )
-        (self.df, matrix), batch = broadcast(df, value, event_dims=(0, 2))
+        (self.df, matrix), batch = broadcast(self, df, value, event_dims=(0, 2))
         n = matrix.shape[-1]
         if matrix.shape[-2] != n:
             raise ShapeError(f"Wishart: a square {name} is required, got shape {matrix.shape}")
@@ -124,9 +124,9 @@ class LKJCholesky(Distribution):
 
     def __init__(self, dim: int, concentration: Any = 1.0, validate_args: bool | None = None) -> None:
         if not isinstance(dim, int) or dim < 2:
-            raise LazytError(f"LKJCholesky: dim is an integer of at least 2, got {dim!r}")
+            raise DistributionError(f"LKJCholesky: dim is an integer of at least 2, got {dim!r}")
         self.dim = dim
-        (self.concentration,), batch = broadcast(concentration)
+        (self.concentration,), batch = broadcast(self, concentration)
         super().__init__(batch, (dim, dim), validate_args, {"concentration": concentration}, {"dim": dim})
 
     def _draw(self, sample_shape: Any) -> Any:

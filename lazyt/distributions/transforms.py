@@ -9,7 +9,7 @@ from typing import Any
 import lazyt as lt
 from lazyt.distributions import constraints
 from lazyt.distributions.base import sum_last
-from lazyt.errors import LazytError, NotSupportedError
+from lazyt.errors import DistributionError, NotSupportedError
 
 
 class _NoSign:
@@ -338,7 +338,7 @@ class IndependentTransform(Transform):
 
     def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int) -> None:
         if reinterpreted_batch_ndims < 0:
-            raise LazytError(
+            raise DistributionError(
                 f"IndependentTransform: reinterpreted_batch_ndims is at least 0, got {reinterpreted_batch_ndims}"
             )
         self.base_transform, self.reinterpreted_batch_ndims = base_transform, reinterpreted_batch_ndims

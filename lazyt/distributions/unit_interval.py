@@ -30,7 +30,7 @@ class Kumaraswamy(Distribution):
     support = constraints.unit_interval
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
-        (self.concentration1, self.concentration0), batch = broadcast(concentration1, concentration0)
+        (self.concentration1, self.concentration0), batch = broadcast(self, concentration1, concentration0)
         given = {"concentration1": concentration1, "concentration0": concentration0}
         super().__init__(batch, (), validate_args, given)
 

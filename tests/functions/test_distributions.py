@@ -237,7 +237,7 @@ def test_a_step_of_a_reparametrized_model_stays_lazy() -> None:
 def test_validation() -> None:
     wide = lt.asarray([1.0, -1.0])
     D.Normal(0.0, wide)  # a tensor is not read
-    with pytest.raises(LazytError, match=r"Normal: scale must be positive, got \[ 1. -1.\]"):
+    with pytest.raises(LazytError, match=r"Normal: scale must be positive, got -1.0 at index \(1,\)"):
         D.Normal(0.0, wide, validate_args=True)
     with pytest.raises(LazytError, match=r"Normal: scale must be positive, got -1.0"):
         D.Normal(0.0, -1.0)
@@ -246,12 +246,39 @@ def test_validation() -> None:
         D.Bernoulli(0.5).log_prob(0.5)
     with pytest.raises(LazytError, match=r"Uniform: high - low must be positive, got -1.0"):
         D.Uniform(2.0, 1.0)
+    with pytest.raises(
+        ValueError, match=r"Categorical: probs must be independent\(nonnegative, 1\), got .* at index \(1,"
+    ):
+        D.Categorical([[0.5, 0.5], [0.5, -0.1]])
     D.Distribution.set_default_validate_args(True)
     try:
         with pytest.raises(LazytError, match="Normal: scale must be positive"):
             D.Normal(0.0, wide)
+        D.Normal(0.0, wide, validate_args=False)
+        D.Distribution.set_default_validate_args(False)
+        D.Normal(0.0, -1.0).log_prob(float("nan"))
     finally:
         D.Distribution.set_default_validate_args(None)
+
+
+def test_what_is_checked_reads_no_pending_tensor() -> None:
+    counts, high = lt.asarray([1.0, 2.0]) + 1, lt.asarray([3.0, 4.0]) + 1
+    with lt.no_sync():
+        D.Binomial(counts, 0.5).log_prob([1.0, 9.0])
+        D.Uniform([0.0, 0.0], 1.0).log_prob(lt.ones(2) * 2)
+        outside = D.Uniform(0.0, high).log_prob(9.0)
+        mixed = D.MixtureSameFamily(D.Categorical([0.5, 0.5]), D.Uniform(0.0, high)).log_prob(9.0)
+        with pytest.raises(
+            LazytError, match=r"Uniform: a value must be interval\(\[0. 0.\], 1.0\), got 2.0 at index \(1,"
+        ):
+            D.Uniform([0.0, 0.0], 1.0).log_prob([0.5, 2.0])
+        with pytest.raises(LazytError, match=r"Pareto: a value must be greater_than_eq\(1.0\), got 0.5"):
+            D.Pareto(1.0, high).log_prob(0.5)
+        with pytest.raises(LazytError, match="Uniform: a value must be interval"):
+            D.Independent(D.Uniform([0.0, 0.0], 1.0), 1).log_prob([0.5, 2.0])
+        with pytest.raises(lt.SyncError):
+            D.Uniform(0.0, high, validate_args=True)
+    assert outside.tolist() == [-np.inf] * 2 and mixed.item() == -np.inf
 
 
 @pytest.mark.parametrize(
@@ -259,8 +286,18 @@ def test_validation() -> None:
     [
         (lambda: D.Bernoulli(), LazytError, "Bernoulli: one of probs and logits is required, got none"),
         (lambda: D.Bernoulli(0.5, 0.1), LazytError, r"Bernoulli: one of probs and logits is required, got \['logits'"),
-        (lambda: D.Normal(lt.ones(2), lt.ones(3)), ShapeError, "broadcast"),
-        (lambda: D.Normal(lt.ones(2), 1.0).log_prob(lt.ones(3)), ShapeError, "broadcast"),
+        (
+            lambda: D.Normal(lt.ones(2), lt.ones(3)), ShapeError,
+            r"Normal: parameters of shapes \(2,\) and \(3,\) do not broadcast",
+        ),
+        (
+            lambda: D.Normal(lt.ones(2), 1.0).log_prob(lt.ones(3)), ShapeError,
+            r"Normal: a value of shape \(3,\) and the batch shape \(2,\) do not broadcast",
+        ),
+        (lambda: D.Normal(0.0, "1"), DTypeError, "Normal: a parameter is a number, an array or a tensor, got '1'"),
+        (lambda: D.Normal(0.0, 1j), DTypeError, "Normal: real parameters are required, got complex64"),
+        (lambda: D.Normal(0.0, 1.0).sample(2.5), DTypeError, r"Normal: sample_shape is a tuple of integers, got 2\.5"),
+        (lambda: D.Normal(0.0, 1.0).expand("2"), DTypeError, "Normal.expand: batch_shape is a tuple of integers, got"),
         (lambda: D.Dirichlet([1.0, 1.0]).log_prob(lt.ones(3)), ShapeError, r"last dimensions are \(2,\), got shape"),
         (lambda: D.Dirichlet(lt.asarray(1.0)), ShapeError, "at least 1 dimensions is required"),
         (lambda: D.Poisson(1.0).rsample(), NotSupportedError, "Poisson.rsample: not supported: values are not a"),
