@@ -14,6 +14,14 @@ from lazyt.distributions.composed import (
     MultivariateNormal,
     TransformedDistribution,
 )
+from lazyt.distributions.composed_transforms import (
+    CatTransform,
+    CumulativeDistributionTransform,
+    ReshapeTransform,
+    StackTransform,
+    identity_transform,
+)
+from lazyt.distributions.constraint_registry import biject_to, transform_to
 from lazyt.distributions.continuous import Exponential, GeneralizedPareto, Pareto, Uniform, Weibull
 from lazyt.distributions.discrete import (
     Bernoulli,
@@ -31,6 +39,11 @@ from lazyt.distributions.kl_across import ACROSS as _ACROSS  # noqa: F401 - regi
 from lazyt.distributions.location_scale import Cauchy, Gumbel, HalfCauchy, HalfNormal, Laplace, LogNormal, Normal
 from lazyt.distributions.low_rank import LowRankMultivariateNormal
 from lazyt.distributions.matrices import LKJCholesky, Wishart
+from lazyt.distributions.matrix_transforms import (
+    CorrCholeskyTransform,
+    LowerCholeskyTransform,
+    PositiveDefiniteTransform,
+)
 from lazyt.distributions.relaxed import (
     ExpRelaxedCategorical,
     LogitRelaxedBernoulli,
@@ -61,11 +74,14 @@ __all__ = [
     "Bernoulli",
     "Beta",
     "Binomial",
+    "CatTransform",
     "Categorical",
     "Cauchy",
     "Chi2",
     "ComposeTransform",
     "ContinuousBernoulli",
+    "CorrCholeskyTransform",
+    "CumulativeDistributionTransform",
     "Dirichlet",
     "Distribution",
     "ExpRelaxedCategorical",
@@ -88,6 +104,7 @@ __all__ = [
     "LogisticNormal",
     "LogitRelaxedBernoulli",
     "LowRankMultivariateNormal",
+    "LowerCholeskyTransform",
     "MixtureSameFamily",
     "Multinomial",
     "MultivariateNormal",
@@ -97,12 +114,15 @@ __all__ = [
     "OneHotCategoricalStraightThrough",
     "Pareto",
     "Poisson",
+    "PositiveDefiniteTransform",
     "PowerTransform",
     "RelaxedBernoulli",
     "RelaxedOneHotCategorical",
+    "ReshapeTransform",
     "SigmoidTransform",
     "SoftmaxTransform",
     "SoftplusTransform",
+    "StackTransform",
     "StickBreakingTransform",
     "StudentT",
     "TanhTransform",
@@ -112,9 +132,12 @@ __all__ = [
     "VonMises",
     "Weibull",
     "Wishart",
+    "biject_to",
     "constraints",
+    "identity_transform",
     "kl_divergence",
     "register_kl",
+    "transform_to",
     "transforms",
 ]
 

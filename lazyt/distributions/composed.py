@@ -117,10 +117,10 @@ class TransformedDistribution(Distribution):
                 f"TransformedDistribution: the transforms read {whole.event_dim} axes, the base has shape {base}"
             )
         shape = whole.forward_shape(base)
-        event = max(len(base_distribution.event_shape), whole.event_dim)
         # Axes of the batch that the transforms read are parts of one value.
-        more = event - len(base_distribution.event_shape)
-        self._inner = Independent(base_distribution, more) if more else base_distribution
+        more = whole.event_dim - len(base_distribution.event_shape)
+        self._inner = Independent(base_distribution, more) if more > 0 else base_distribution
+        event = whole.out_dim + max(-more, 0)
         at = len(shape) - event
         super().__init__(shape[:at], shape[at:], validate_args)
 
@@ -155,6 +155,7 @@ class TransformedDistribution(Distribution):
         total: Any = 0.0
         for t in reversed(self.transforms):
             x = t.inverse(y)
+            n += t.event_dim - t.out_dim
             total = total - sum_last(t.log_abs_det_jacobian(x, y), n - t.event_dim)
             y = x
         return self._inner.log_prob(y) + total

@@ -13,6 +13,14 @@ class Constraint(NamedTuple):
     name: str
     event_dim: int
     inside: Any
+    # What it was made of, and by which function: `biject_to` and `transform_to` read these.
+    arguments: tuple[Any, ...] = ()
+    maker: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The name without its arguments."""
+        return self.maker or self.name
 
     def check(self, x: Any) -> np.ndarray:
         """Whether each value lies in the set; reads x."""
@@ -59,7 +67,7 @@ corr_cholesky = Constraint(
 def interval(low: Any, high: Any) -> Constraint:
     """Values from low to high."""
     a, b = (np.asarray(x) for x in (low, high))
-    return Constraint(f"interval({a}, {b})", 0, lambda x: (x >= a) & (x <= b))
+    return Constraint(f"interval({a}, {b})", 0, lambda x: (x >= a) & (x <= b), (low, high), "interval")
 
 
 def integer_interval(low: int, high: int) -> Constraint:
@@ -70,19 +78,27 @@ def integer_interval(low: int, high: int) -> Constraint:
 def greater_than_eq(low: Any) -> Constraint:
     """Values of at least low."""
     a = np.asarray(low)
-    return Constraint(f"greater_than_eq({a})", 0, lambda x: x >= a)
+    return Constraint(f"greater_than_eq({a})", 0, lambda x: x >= a, (low,), "greater_than_eq")
 
 
 def greater_than(low: Any) -> Constraint:
     """Values above low."""
     a = np.asarray(low)
-    return Constraint(f"greater_than({a})", 0, lambda x: x > a)
+    return Constraint(f"greater_than({a})", 0, lambda x: x > a, (low,), "greater_than")
+
+
+def less_than(high: Any) -> Constraint:
+    """Values below high."""
+    a = np.asarray(high)
+    return Constraint(f"less_than({a})", 0, lambda x: x < a, (high,), "less_than")
 
 
 def half_open_interval(low: Any, high: Any) -> Constraint:
     """Values from low to below high."""
     a, b = (np.asarray(x) for x in (low, high))
-    return Constraint(f"half_open_interval({a}, {b})", 0, lambda x: (x >= a) & (x < b))
+    return Constraint(
+        f"half_open_interval({a}, {b})", 0, lambda x: (x >= a) & (x < b), (low, high), "half_open_interval"
+    )
 
 
 def multinomial(total: int) -> Constraint:
@@ -93,4 +109,5 @@ def multinomial(total: int) -> Constraint:
 def independent(base: Constraint, more: int) -> Constraint:
     """All of the values along `more` axes."""
     axes = tuple(range(-more, 0))
-    return Constraint(f"independent({base.name}, {more})", base.event_dim + more, lambda x: base.inside(x).all(axes))
+    name = f"independent({base.name}, {more})"
+    return Constraint(name, base.event_dim + more, lambda x: base.inside(x).all(axes), (base, more), "independent")

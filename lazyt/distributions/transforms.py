@@ -12,7 +12,7 @@ from lazyt.distributions.base import sum_last
 from lazyt.errors import DistributionError, NotSupportedError
 
 
-class _NoSign:
+class NoSign:
     """Of a transform that neither rises nor falls everywhere."""
 
     def __get__(self, t: Any, kind: Any = None) -> Any:
@@ -20,13 +20,21 @@ class _NoSign:
 
 
 class Transform:
-    """Base of the transforms: `t(x)`, `t.inv(y)`, `t.log_abs_det_jacobian(x, y)`. `event_dim` axes are one value."""
+    """Base of the transforms: `t(x)`, `t.inv(y)`, `t.log_abs_det_jacobian(x, y)`.
+
+    `event_dim` axes are one value that is given, `out_dim` one that comes out.
+    """
 
     event_dim = 0
     bijective = True
     # 1 where it rises, -1 where it falls, for those of single elements.
     sign: Any = 1
     codomain = constraints.real
+
+    @property
+    def out_dim(self) -> int:
+        """How many axes are one value that comes out."""
+        return self.event_dim
 
     def __call__(self, x: Any) -> Any:
         return self._call(lt.asarray(x))
@@ -70,7 +78,11 @@ class Transform:
 class _Inverse(Transform):
     def __init__(self, of: Transform) -> None:
         self.of = of
-        self.event_dim, self.bijective = of.event_dim, of.bijective
+        self.event_dim, self.bijective = of.out_dim, of.bijective
+
+    @property
+    def out_dim(self) -> int:
+        return self.of.event_dim
 
     @property
     def sign(self) -> Any:
@@ -220,7 +232,7 @@ class AbsTransform(Transform):
 
     bijective = False
     codomain = constraints.nonnegative
-    sign = _NoSign()
+    sign = NoSign()
 
     def _call(self, x: Any) -> Any:
         return lt.abs(x)
@@ -235,7 +247,7 @@ class SoftmaxTransform(Transform):
     event_dim = 1
     bijective = False
     codomain = constraints.simplex
-    sign = _NoSign()
+    sign = NoSign()
 
     def _call(self, x: Any) -> Any:
         return lt.softmax(x, axis=-1)
@@ -249,7 +261,7 @@ class StickBreakingTransform(Transform):
 
     event_dim = 1
     codomain = constraints.simplex
-    sign = _NoSign()
+    sign = NoSign()
 
     def _offset(self, x: Any) -> Any:
         n = x.shape[-1]
@@ -291,10 +303,19 @@ class ComposeTransform(Transform):
 
     def __init__(self, parts: Sequence[Transform]) -> None:
         self.parts = list(parts)
-        self.event_dim = max((t.event_dim for t in self.parts), default=0)
+        self.event_dim = self._out = 0
+        for t in self.parts:
+            self._out = max(self._out + t.out_dim - t.event_dim, t.out_dim)
+        for t in reversed(self.parts):
+            self.event_dim = max(self.event_dim + t.event_dim - t.out_dim, t.event_dim)
         self.bijective = all(t.bijective for t in self.parts)
         if self.parts:
             self.codomain = self.parts[-1].codomain
+
+    @property
+    def out_dim(self) -> int:
+        """That of the parts."""
+        return self._out
 
     @property
     def sign(self) -> Any:
@@ -314,9 +335,11 @@ class ComposeTransform(Transform):
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         """The sum over the parts."""
         total: Any = sum_last(lt.zeros_like(x), self.event_dim)
+        dims = self.event_dim
         for t in self.parts:
             then = t._call(x)
-            total = total + sum_last(t.log_abs_det_jacobian(x, then), self.event_dim - t.event_dim)
+            total = total + sum_last(t.log_abs_det_jacobian(x, then), dims - t.event_dim)
+            dims += t.out_dim - t.event_dim
             x = then
         return total
 
@@ -343,7 +366,13 @@ class IndependentTransform(Transform):
             )
         self.base_transform, self.reinterpreted_batch_ndims = base_transform, reinterpreted_batch_ndims
         self.event_dim = base_transform.event_dim + reinterpreted_batch_ndims
-        self.bijective, self.codomain = base_transform.bijective, base_transform.codomain
+        self.bijective = base_transform.bijective
+        self.codomain = constraints.independent(base_transform.codomain, reinterpreted_batch_ndims)
+
+    @property
+    def out_dim(self) -> int:
+        """The base's and the further ones."""
+        return self.base_transform.out_dim + self.reinterpreted_batch_ndims
 
     @property
     def sign(self) -> Any:

@@ -261,6 +261,44 @@ def test_validation() -> None:
         D.Distribution.set_default_validate_args(None)
 
 
+def test_parameters_come_of_real_numbers_by_their_constraints() -> None:
+    """Every constraint that a parameter has, but where no transform gives it."""
+    x = lt.asarray(np.linspace(-2.0, 1.5, 9).reshape(3, 3), dtype="float64")
+    found = 0
+    for name in D.__all__:
+        kind = getattr(D, name)
+        for constraint in getattr(kind, "arg_constraints", {}).values():
+            if constraint.kind in ("boolean", "nonnegative_integer"):
+                continue
+            y = D.transform_to(constraint)(x)
+            assert constraint.check(y).all(), (name, constraint)
+            found += 1
+    assert found > 60
+
+
+def test_transforms_that_users_register() -> None:
+    registry = D.transform_to.__class__("mine")
+    registry.register(D.constraints.positive, lambda constraint: D.SoftplusTransform())
+    assert isinstance(registry(D.constraints.positive), D.SoftplusTransform)
+
+    @registry.register(D.constraints.greater_than(0))
+    def above(constraint: Any) -> Any:
+        return D.AffineTransform(constraint.arguments[0], 1.0)
+
+    assert registry(D.constraints.greater_than(3.0))(lt.asarray(0.0)).item() == 3.0
+
+
+def test_a_copula() -> None:
+    """Normal vectors through their own distribution function are uniform numbers, and no less dependent."""
+    lt.random.seed(3)
+    base = D.MultivariateNormal(lt.zeros(2), lt.asarray([[1.0, 0.8], [0.8, 1.0]]))
+    copula = D.TransformedDistribution(base, D.CumulativeDistributionTransform(D.Normal(0.0, 1.0)))
+    u = copula.sample((N,)).numpy()
+    np.testing.assert_allclose(np.quantile(u, [0.1, 0.5, 0.9], axis=0), [[0.1] * 2, [0.5] * 2, [0.9] * 2], atol=0.02)
+    density = lt.exp(copula.log_prob(lt.asarray([[0.5, 0.5], [0.9, 0.1]]))).numpy()
+    assert density[0] > 1 > density[1]
+
+
 def test_what_is_checked_reads_no_pending_tensor() -> None:
     counts, high = lt.asarray([1.0, 2.0]) + 1, lt.asarray([3.0, 4.0]) + 1
     with lt.no_sync():
@@ -324,6 +362,19 @@ def test_what_is_checked_reads_no_pending_tensor() -> None:
             r"LowRankMultivariateNormal: loc has 2 elements, cov_factor has shape \(3, 1\)",
         ),
         (lambda: D.AbsTransform().log_abs_det_jacobian(1.0, 1.0), NotSupportedError, "AbsTransform.log_abs_det"),
+        (
+            lambda: D.biject_to(D.constraints.lower_cholesky), NotSupportedError,
+            "biject_to: not supported: a transform to lower_cholesky, as none is registered",
+        ),
+        (lambda: D.transform_to("real"), LazytError, "transform_to: a constraint is required, got 'real'"),
+        (lambda: D.transform_to.register("real", abs), LazytError, "transform_to.register: a constraint is required"),
+        (lambda: D.CorrCholeskyTransform()(lt.ones(4)), ShapeError, r"n \(n - 1\) / 2 numbers are required, got 4"),
+        (lambda: D.CorrCholeskyTransform().inverse_shape((2, 3)), ShapeError, "square matrices are required, got"),
+        (lambda: D.ReshapeTransform((2,), (3,)), ShapeError, r"ReshapeTransform: \(2,\) and \(3,\) have different"),
+        (lambda: D.ReshapeTransform((4,), (2, 2))(lt.ones(3)), ShapeError, r"last dimensions are \(4,\), got shape"),
+        (lambda: D.StackTransform([abs]), LazytError, "StackTransform: transforms are required, got"),
+        (lambda: D.CatTransform([D.ExpTransform()], 0, [1, 2]), LazytError, "CatTransform: 2 lengths for 1 transforms"),
+        (lambda: D.CatTransform([D.ExpTransform()])(lt.ones(2)), ShapeError, "CatTransform: 1 along axis 0 are"),
         (lambda: D.SoftmaxTransform().sign, NotSupportedError, "SoftmaxTransform.sign: not supported"),
         (lambda: D.IndependentTransform(D.ExpTransform(), -1), LazytError, "reinterpreted_batch_ndims is at least 0"),
         (lambda: D.kl_divergence(D.Beta(1.0, 1.0), D.Laplace(0.0, 1.0)), NotSupportedError, "Beta and Laplace have no"),

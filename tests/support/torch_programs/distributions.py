@@ -124,6 +124,14 @@ DISTRIBUTIONS: dict[str, tuple[Callable[..., Any], list[Any], Any]] = {
         lambda d, a, b: d.TransformedDistribution(d.Normal(a, b), d.StickBreakingTransform()),
         [LOC[:2], SCALE[:2]], SHARES,
     ),
+    "TransformedDistribution to matrices": (
+        lambda d, a, b: d.TransformedDistribution(d.Normal(a, b), d.CorrCholeskyTransform()),
+        [LOC, SCALE], CORRELATED,
+    ),
+    "TransformedDistribution of a reshape": (
+        lambda d, a, b: d.TransformedDistribution(d.Normal(a, b), [d.ReshapeTransform((3,), (3, 1)), d.ExpTransform()]),
+        [LOC, SCALE], [[0.5], [1.0], [2.0]],
+    ),
     "MixtureSameFamily": (
         lambda d, w, a, b: d.MixtureSameFamily(d.Categorical(w), d.Normal(a, b)), [SHARES[0], LOC, SCALE], ANY[0]
     ),
@@ -207,12 +215,32 @@ TRANSFORMS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "SoftplusTransform": (lambda d: d.SoftplusTransform(), ANY),
     "StickBreakingTransform": (lambda d: d.StickBreakingTransform(), ANY),
     "ComposeTransform": (lambda d: d.ComposeTransform([d.TanhTransform(), d.StickBreakingTransform()]), ANY),
+    "CorrCholeskyTransform": (lambda d: d.CorrCholeskyTransform(), ANY),
+    "ReshapeTransform": (lambda d: d.ReshapeTransform((3,), (3, 1)), ANY),
+    "CatTransform": (lambda d: d.CatTransform([d.ExpTransform(), d.TanhTransform()], 1, [1, 2]), ANY),
+    "CatTransform of parts": (
+        lambda d: d.CatTransform([d.AffineTransform(0.5, 3.0, event_dim=1), d.TanhTransform()], -1, [1, 2]),
+        ANY,
+    ),
+    "StackTransform": (lambda d: d.StackTransform([d.ExpTransform(), d.TanhTransform()], 0), ANY),
+    "CumulativeDistributionTransform": (lambda d: d.CumulativeDistributionTransform(d.Normal(0.5, 1.0)), ANY),
+    "composed of a reshape": (
+        lambda d: d.ComposeTransform([d.ExpTransform(), d.ReshapeTransform((3,), (3, 1)), d.ExpTransform()]),
+        ANY,
+    ),
     "IndependentTransform": (lambda d: d.IndependentTransform(d.ExpTransform(), 1), ANY),
     "inverse": (lambda d: d.ExpTransform().inv, POSITIVE),
 }
 ONE_WAY = {
     "AbsTransform": (lambda d: d.AbsTransform(), ANY),
     "SoftmaxTransform": (lambda d: d.SoftmaxTransform(), ANY),
+    "LowerCholeskyTransform": (lambda d: d.LowerCholeskyTransform(), COVARIANCE),
+    "PositiveDefiniteTransform": (lambda d: d.PositiveDefiniteTransform(), COVARIANCE),
+    "to simplex": (lambda d: d.transform_to(d.constraints.simplex), ANY),
+    "to a positive definite matrix": (lambda d: d.transform_to(d.constraints.positive_definite), COVARIANCE),
+    "to an interval": (lambda d: d.biject_to(d.constraints.interval(-1.0, 3.0)), ANY),
+    "to what is above": (lambda d: d.biject_to(d.constraints.greater_than(2.0)), ANY),
+    "to what is below": (lambda d: d.transform_to(d.constraints.less_than(2.0)), ANY),
 }
 
 
