@@ -151,6 +151,10 @@ class Distribution:
         _common([x.shape[: x.ndim - n], self.batch_shape], what)
         return x
 
+    def _probability(self, value: Any) -> Any:
+        """What icdf gets, as a tensor: one of float64 stays that."""
+        return value if is_tensor(value) else lt.asarray(value, dtype=self._dtype)
+
     @property
     def _dtype(self) -> Any:
         return next((x.dtype for x in self._given.values() if is_tensor(x)), lt.float32)

@@ -174,7 +174,7 @@ class TransformedDistribution(Distribution):
 
     def icdf(self, value: Any) -> Any:
         """The base's, transformed."""
-        p = lt.asarray(value, dtype=self._dtype)
+        p = self._probability(value)
         return self._forward(self.base_dist.icdf(self._sign() * (p - 0.5) + 0.5))
 
     def expand(self, batch_shape: Any) -> TransformedDistribution:

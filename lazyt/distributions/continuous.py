@@ -70,7 +70,7 @@ class Uniform(Distribution):
 
     def icdf(self, value: Any) -> Any:
         """low + value * (high - low)."""
-        return self.low + lt.asarray(value, dtype=self.low.dtype) * (self.high - self.low)
+        return self.low + self._probability(value) * (self.high - self.low)
 
     def entropy(self) -> Any:
         """log(high - low)."""
@@ -122,7 +122,7 @@ class Exponential(Distribution):
 
     def icdf(self, value: Any) -> Any:
         """-log(1 - value) / rate."""
-        return -lt.log1p(-lt.asarray(value, dtype=self.rate.dtype)) / self.rate
+        return -lt.log1p(-self._probability(value)) / self.rate
 
     def entropy(self) -> Any:
         """1 - log(rate)."""
@@ -182,7 +182,7 @@ class Pareto(Distribution):
 
     def icdf(self, value: Any) -> Any:
         """scale * (1 - value)**(-1 / alpha)."""
-        return self.scale * lt.exp(-lt.log1p(-lt.asarray(value, dtype=self.scale.dtype)) / self.alpha)
+        return self.scale * lt.exp(-lt.log1p(-self._probability(value)) / self.alpha)
 
     def entropy(self) -> Any:
         """log(scale / alpha) + 1 + 1 / alpha."""
@@ -241,7 +241,7 @@ class Weibull(Distribution):
 
     def icdf(self, value: Any) -> Any:
         """scale * (-log(1 - value))**(1 / k)."""
-        q = -lt.log1p(-lt.asarray(value, dtype=self.scale.dtype))
+        q = -lt.log1p(-self._probability(value))
         return self.scale * q ** (1 / self.concentration)
 
     def entropy(self) -> Any:
@@ -324,7 +324,7 @@ class GeneralizedPareto(Distribution):
     def icdf(self, value: Any) -> Any:
         """loc + scale * ((1 - value)**-k - 1) / k."""
         zero, k = self._parts()
-        q = lt.log1p(-lt.asarray(value, dtype=self.loc.dtype))
+        q = lt.log1p(-self._probability(value))
         return self.loc + self.scale * lt.where(zero, -q, lt.expm1(-k * q) / k)
 
     def entropy(self) -> Any:

@@ -72,7 +72,7 @@ class Normal(_LocationScale):
 
     def icdf(self, value: Any) -> Any:
         """By Wichura's rational functions."""
-        return self.loc + self.scale * normal_quantile(lt.asarray(value, dtype=self.loc.dtype))
+        return self.loc + self.scale * normal_quantile(self._probability(value))
 
     def entropy(self) -> Any:
         """1/2 + log(2 pi) / 2 + log(scale)."""
@@ -109,7 +109,7 @@ class Laplace(_LocationScale):
 
     def icdf(self, value: Any) -> Any:
         """A logarithm on each side."""
-        q = lt.asarray(value, dtype=self.loc.dtype) - 0.5
+        q = self._probability(value) - 0.5
         return self.loc - self.scale * lt.sign(q) * lt.log1p(-2 * lt.abs(q))
 
     def entropy(self) -> Any:
@@ -149,7 +149,7 @@ class Cauchy(_LocationScale):
 
     def icdf(self, value: Any) -> Any:
         """By the tangent."""
-        return self.loc + self.scale * lt.tan(math.pi * (lt.asarray(value, dtype=self.loc.dtype) - 0.5))
+        return self.loc + self.scale * lt.tan(math.pi * (self._probability(value) - 0.5))
 
     def entropy(self) -> Any:
         """log(4 pi scale)."""
@@ -188,7 +188,7 @@ class Gumbel(_LocationScale):
 
     def icdf(self, value: Any) -> Any:
         """-log(-log(value))."""
-        return self.loc - self.scale * lt.log(-lt.log(lt.asarray(value, dtype=self.loc.dtype)))
+        return self.loc - self.scale * lt.log(-lt.log(self._probability(value)))
 
     def entropy(self) -> Any:
         """log(scale) + 1 + Euler's constant."""
@@ -276,7 +276,7 @@ class _Half(Distribution):
 
     def icdf(self, value: Any) -> Any:
         """The whole one's at (value + 1) / 2."""
-        return self._base().icdf((lt.asarray(value, dtype=self.scale.dtype) + 1) / 2)
+        return self._base().icdf((self._probability(value) + 1) / 2)
 
     def entropy(self) -> Any:
         """That of the whole one - log(2)."""

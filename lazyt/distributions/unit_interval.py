@@ -70,7 +70,7 @@ class Kumaraswamy(Distribution):
 
     def icdf(self, value: Any) -> Any:
         """(1 - (1 - value)**(1 / b))**(1 / a)."""
-        q = lt.log1p(-lt.asarray(value, dtype=self.concentration1.dtype))
+        q = lt.log1p(-self._probability(value))
         return (-lt.expm1(q / self.concentration0)) ** (1 / self.concentration1)
 
     def entropy(self) -> Any:
@@ -153,7 +153,7 @@ class ContinuousBernoulli(_OfProbability):
 
     def icdf(self, value: Any) -> Any:
         """log1p(value (2 p - 1) / (1 - p)) / log(p / (1 - p))."""
-        q = lt.asarray(value, dtype=self._dtype)
+        q = self._probability(value)
         outside, p, away = self._parts()
         return lt.where(outside, (lt.log1p(q * (2 * p - 1) - p) - lt.log1p(-p)) / -away, q)
 
