@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections import Counter
 from collections.abc import Iterator
 
@@ -114,6 +115,8 @@ def pytest_collection_finish() -> None:
 
     Each `gc.collect()` of a test would go through them: 0.7 s of its own, in some hundred tests.
     """
+    if (ported := sys.modules.get("lazyt.torch")) is not None:  # imported for its pages; tests of it attach it
+        ported.detach()
     gc.collect()
     gc.freeze()
 

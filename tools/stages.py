@@ -35,7 +35,7 @@ PHASES: tuple[tuple[str, tuple[Stage, ...]], ...] = (
                 "",
                 (
                     "functions", "amp", "nn", "optim", "data", "distributions", "func", "multiprocessing", "linalg",
-                    "fft", "random", "memory", "debug", "utils", "device_modules", "library",
+                    "fft", "random", "memory", "debug", "utils", "torch", "device_modules", "library",
                     "kernel_language",
                 ),
             ),

@@ -379,7 +379,7 @@ def permutation(x: Any, *, generator: Generator | None = None, device: Any = Non
     >>> sorted(lt.random.permutation(4).tolist())
     [0, 1, 2, 3]
     """
-    if isinstance(x, int):
+    if isinstance(x, int | np.integer):
         return record(ops.PERMUTATION, _state(generator), (), _dims("permutation", x))
     return record(ops.PERMUTED, (x, *_state(generator)))
 

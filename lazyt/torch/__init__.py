@@ -1,10 +1,7 @@
 """PyTorch's names with PyTorch's meaning: a program is ported by `import lazyt.torch as torch`.
 
->>> import lazyt.torch as torch
->>> from lazyt.torch import nn
->>> x = torch.arange(6.0).view(2, 3)
->>> x.size(0), x.max(1).indices.tolist(), torch.cat([x, x], dim=1).size()
-(2, [2, 2], (2, 6))
+    import lazyt.torch as torch
+    from lazyt.torch import nn
 
 Functions have PyTorch's arguments, defaults and results. The import gives tensors PyTorch's methods that NumPy's
 arrays have not (`x.eq(y)`, `x.add_(y)`, `x.masked_fill(mask, 0)`), and `dim=` for `axis=`. Methods that both have and

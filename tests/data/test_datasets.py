@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from typing import Any, NamedTuple
 
@@ -78,6 +79,9 @@ def test_samplers():
     assert [*s] != [*s], "each iteration draws anew"
     assert len([*data.RandomSampler(range(3), num_samples=7)]) == 7
     assert {*data.RandomSampler(range(3), replacement=True, num_samples=50)} == {0, 1, 2}
+    many = data.RandomSampler(range(3), replacement=True, num_samples=10**12)
+    assert len(many) == 10**12 and {*itertools.islice(many, 50)} == {0, 1, 2}
+    assert len([*data.RandomSampler(range(3), replacement=True, num_samples=20_000)]) == 20_000
     assert sorted(data.SubsetRandomSampler([5, 7, 9])) == [5, 7, 9]
     drawn = np.bincount([*data.WeightedRandomSampler([0.0, 1.0, 3.0], 4000, generator=seeded())], minlength=3)
     assert drawn[0] == 0 and 2800 < drawn[2] < 3200

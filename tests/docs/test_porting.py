@@ -73,10 +73,26 @@ OTHERWISE = {
 }
 INTRODUCTION = {
     "torch": """\
-Change `import torch` to `import lazyt as lt`, `torch.nn` to `lt.nn`, `torch.optim` to `lt.optim`, and so on;
-`torch.utils.data` is `lt.data`, and `lt.utils.data` too. Layers, losses, optimizers and `DataLoader` have PyTorch's
-names, arguments and `state_dict` keys, and `lt.load` reads `.pt` files. Functions of arrays have NumPy's names and
-defaults, with `dim` as `axis`.
+A file that is to stay as it is changes its imports alone:
+
+>>> import lazyt.torch as torch
+>>> import lazyt.torch.nn as nn
+>>> from lazyt.torch.utils.data import DataLoader
+>>> x = torch.arange(6.0).view(2, 3)
+>>> x.size(0), x.max(1).values.tolist(), x.mul(2).eq(4).sum(dim=1).tolist()
+(2, [2.0, 5.0], [1, 0])
+
+Functions of `lazyt.torch` have PyTorch's names, arguments, defaults and results. Tensors get PyTorch's methods that
+NumPy's arrays have not (`x.add_(y)`, `x.masked_fill(mask, 0)`, `x.size(0)`), and `dim=` for `axis=`, in the whole
+process. What both have and read differently (`x.max(1)`, `x.split(2)`, `x.transpose(0, 1)`, `x.std()`) means PyTorch's
+in files that have `lazyt.torch` among their names, and NumPy's in all others. Results are pending until something reads
+them, as all of lazyt's. What stays lazyt's: dtypes that meet are promoted as NumPy's (`x * i` of float32 and int64 is
+float64), random bits are not PyTorch's, and `torch.save` keeps states, not whole models.
+
+A file that is written for lazyt has `import lazyt as lt`, with `lt.nn` for `torch.nn`, `lt.optim` for `torch.optim`,
+and so on; `torch.utils.data` is `lt.data`, and `lt.utils.data` too. Layers, losses, optimizers and `DataLoader` have
+PyTorch's names, arguments and `state_dict` keys, and `lt.load` reads `.pt` files. Functions of arrays have NumPy's
+names and defaults, with `dim` as `axis`. What follows is about such files.
 
 ## The same text, another meaning
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import enum
 import warnings
 from array import array
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import pytest
 
 import lazyt as lt
+from lazyt.config import general
 from tests.support.cuda.fake import FakeDriver, installed
 
 RNG = np.random.default_rng(4)
@@ -417,3 +420,15 @@ def test_what_a_value_raises_is_not_what_its_index_raises():
         x.item(2)
     with pytest.raises(lt.IndexOutOfRange, match=r"^index 5 is out of bounds .*recorded at .*test_numpy_forms"):
         x[lt.asarray([5]) + 0].item()
+
+
+class Width(enum.IntEnum):
+    THREE = 3
+
+
+@pytest.mark.parametrize("n", [Width.THREE, np.int64(3)])
+def test_an_extent_of_another_type_of_integer_is_an_extent(n: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(general, "stored", True)  # a plan on disk has plain integers
+    for _ in range(3):
+        x = (lt.reshape(lt.arange(3.0), n) * 2 + lt.random.permutation(n)).sum()
+        assert x.item() == 9

@@ -103,6 +103,8 @@ def test_files_of_others_are_flat_dicts(tmp_path):
 def test_what_cannot_be_saved(tmp_path):
     with pytest.raises(DTypeError, match=r"tuples of them are saved, not 'set' \(at 'a.0'\)"):
         lt.save({"a": [{1}]}, tmp_path / "a")
+    with pytest.raises(DTypeError, match=r"not 'Linear' \(at 'the top'\); save its state_dict\(\)$"):
+        lt.save(lt.nn.Linear(1, 1), tmp_path / "a")
     with pytest.raises(DTypeError, match=r"keys are strings, numbers or None, not \(1, 2\)"):
         lt.save({(1, 2): x}, tmp_path / "a")
     inside: list[Any] = []

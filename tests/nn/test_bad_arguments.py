@@ -65,7 +65,7 @@ SHAPES: list[tuple[Any, str]] = [
     (lambda: nn.Embedding(2, 3, padding_idx=5), "Embedding: padding_idx 5 is out of range for 2 vectors"),
     (lambda: nn.Embedding(2, 3, _weight=B), r"Embedding: a weight of shape \(2, 3\) is required, got \(4, 3\)"),
     (lambda: nn.EmbeddingBag.from_pretrained(V), r"EmbeddingBag.from_pretrained: a matrix is required"),
-    (lambda: F.dropout2d(A), r"dropout2d: an input of 3 or 4 dimensions is required, got \(2, 3\)"),
+    (lambda: F.dropout2d(A[0]), r"dropout2d: an input of 3 or 4 dimensions is required, got \(3,\)"),
     (lambda: F.alpha_dropout(A, 2.0), r"alpha_dropout: a probability in \[0, 1\] is required, got 2.0"),
     (lambda: F.feature_alpha_dropout(V), "feature_alpha_dropout: an input of at least 2 dimensions"),
     (lambda: nn.Dropout3d(-1.0), r"Dropout3d: a probability in \[0, 1\] is required, got -1.0"),
