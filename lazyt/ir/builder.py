@@ -15,7 +15,7 @@ from lazyt.ir import dtypes, graph as g
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import ELEMENTWISE, result_dtype
 from lazyt.ir.records import dataclass
-from lazyt.ir.symbolic import Dim, Scope, guarded, prefix_sums, product
+from lazyt.ir.symbolic import Dim, Scope, guarded, prefix_sums, product, short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -265,7 +265,7 @@ class Builder:
 
     def pad(self, x: Node, lo: g.Shape, shape: g.Shape, value: Node) -> Node:
         """Grow to `shape`: x at offset `lo`, `value` (0-d, x's dtype) elsewhere."""
-        return self.make("pad", (x, value), g.Pad(tuple(lo)), tuple(shape), x.dtype)
+        return self.make("pad", (x, value), g.Pad(tuple(lo)), tuple(map(short, shape)), x.dtype)
 
     def concat(self, xs: Sequence[Node], axis: int) -> Node:
         xs = list(xs)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # A sum of more terms than these is made of sums with names, each of so many parts.
 TERMS, PARTS = 32, 8
+LONG = 128  # terms of an extent that gets a name
 
 Monomial = tuple[int, ...]  # atom numbers, sorted, with repetition
 Extent = "int | Dim"
@@ -478,6 +479,11 @@ def _sums_of_names(parts: Sequence[int | Dim]) -> list[int | Dim]:
 def named(a: int | Dim) -> int | Dim:
     """The same as one atom, if it has many terms."""
     return a if isinstance(a, int) or len(a.terms) < PARTS else a.scope._atom(("sum", a), a.hint)
+
+
+def short(a: int | Dim) -> int | Dim:
+    """The same; as one atom if it is long: an extent that grows step by step has not all of its terms in each."""
+    return a if isinstance(a, int) or len(a.terms) <= LONG else named(a)
 
 
 def total(parts: Iterable[int | Dim]) -> int | Dim:

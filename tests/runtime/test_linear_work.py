@@ -216,6 +216,21 @@ def appended(n: int) -> Result:
     return x
 
 
+def growing(n: int) -> Result:
+    """Each array is a part of the next, and read beside."""
+    x = full(4)
+    for _ in range(n):
+        x = lt.concat([x, x[-1:] * 0.5])
+    return x
+
+
+def pads(n: int) -> Result:
+    x = full(8)
+    for _ in range(n):
+        x = lt.pad(x, 1)
+    return x
+
+
 def parts_of_a_stack(n: int) -> Result:
     x = full(8)
     s = lt.stack([x * float(i) for i in range(n)])
@@ -278,7 +293,8 @@ KINDS: dict[Callable[[int], Result], int] = {
     **dict.fromkeys((elementwise, products, products_of_one, reductions, many_results, many_shapes), 150),
     **dict.fromkeys((a_chain_that_is_held, wide_sum, leaves, concatenation, stacked_states, parts_of_a_stack), 150),
     **dict.fromkeys((stack_of_inputs, concatenation_of_inputs, columns_of_inputs, concatenation_of_lanes), 150),
-    **dict.fromkeys((gradients_through_a_concatenation, appended), 100),
+    **dict.fromkeys((gradients_through_a_concatenation, appended, growing), 100),
+    pads: 200,
     **dict.fromkeys((scan, gathers), 150),
 }
 # The first division of a program into kernels of bounded size is work once; the slow test begins beyond it.

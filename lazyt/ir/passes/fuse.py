@@ -43,7 +43,10 @@ if TYPE_CHECKING:
     from lazyt.ir.passes.siblings import Form
 
 MAX_DEPTH = 256
+MAX_PADS = 64  # one within the other in a kernel: each has its condition, at all points
 CHEAP = 4
+# A concatenation that is a part of more is stored, and copied to them: its parts are not stored so often.
+PLACES = 4
 COSTLY = 12  # of one elementary function: more than storing it for all the sums that read it
 
 CALLS = frozenset({"matmul", *CONVOLUTIONS, "opaque", "scatter"})
@@ -100,6 +103,7 @@ class _Fuser:
     def _measure(self) -> None:
         """Cost of computing each node from stored values, and the chains that are cut for being long."""
         depth: dict[Node, int] = {}
+        pads: dict[Node, int] = {}
         for n in self.graph.nodes:
             for x in n.operands:
                 self.users[x] = self.users.get(x, 0) + 1
@@ -111,15 +115,16 @@ class _Fuser:
                     own = COSTLY
                 self.cost[n] = min(own + sum(self.cost[x] for x in n.operands), 1 << 20)
                 d = max((depth[x] for x in n.operands), default=0) + (n.op in FUSED)
-                if d >= MAX_DEPTH and n.op in FUSED:
+                p = max((pads[x] for x in n.operands), default=0) + (n.op == "pad")
+                if (d >= MAX_DEPTH and n.op in FUSED) or p >= MAX_PADS:
                     self.stored[n] = "size"
-                    d = 0
-                depth[n] = d
+                    d = p = 0
+                depth[n], pads[n] = d, p
             else:
                 self.cost[n] = 8 if n.op in REDUCTIONS else 0
-                depth[n] = 0
+                depth[n] = pads[n] = 0
             if n in self.graph.kept:
-                self.cost[n] = depth[n] = 0
+                self.cost[n] = depth[n] = pads[n] = 0
 
     def _readers_first(self) -> Iterator[Node]:
         """Every node after all its readers; among those ready, values of few axes first.
@@ -177,16 +182,13 @@ class _Fuser:
                 self.buffers[n.operands[0]] = max(self.buffers.get(n.operands[0], -1), self._latest(n, wanted))
                 self.stored.setdefault(n, "call")
         elif n.op in WRITES:
-            if n.op == "concat" and n in self.parts and n not in self.stored and not wanted and self.enabled:
-                # A part of other concatenations that nobody else reads: its own parts are parts of those.
+            few = n.op == "concat" and self.enabled and 0 < len(self.parts.get(n, ())) <= PLACES
+            # The parts of a part of other concatenations are parts of those. If others read it too, they are stored
+            # twice, which is less than a copy of the whole.
+            if few and ((n not in self.stored and not wanted) or all(buffer_of(x) is x for x in n.operands)):
                 for target, at, number in self.parts.pop(n):
                     self._concat_into(n, target, at, number)
-            elif n.op == "concat" and n in self.parts and self.enabled and all(buffer_of(x) is x for x in n.operands):
-                # Its parts are stored twice, which is less than a copy of the whole.
-                for target, at, number in self.parts.pop(n):
-                    self._concat_into(n, target, at, number)
-                self._write(n, wanted)
-            elif n in self.stored or wanted or n in self.parts:
+            if n in self.stored or wanted or n in self.parts:
                 self._place_parts(n, {})
                 self._write(n, wanted)
         elif n.op in REDUCTIONS:

@@ -327,3 +327,37 @@ def test_what_is_padded_with_is_read_outside(value):
     fill = lt.asarray(value) if isinstance(value, np.ndarray) else value
     got = lt.pad(lt.asarray(x) * 2, 1, constant_values=fill)[:-1]
     np.testing.assert_array_equal(got.numpy(), np.pad(x * 2, 1, constant_values=value)[:-1])
+
+
+def test_parts_of_what_grows_are_stored_a_few_times_each():
+    x = tensor(3, 2)
+    held = [x]
+    for _ in range(30):
+        held.append(lt.concat([held[-1], held[-1][-1:] * 0.5]))
+    plan = lt.explain().plan
+    want = x.numpy()
+    for y in held[1:]:
+        want = np.concatenate([want, want[-1:] * np.float32(0.5)])
+        np.testing.assert_array_equal(y.numpy(), want)
+    stores = sum(len(s.stores) for c in plan.schedule.kernels for s in c.kernel.stages)
+    assert stores < 6 * 30
+
+
+def test_a_concatenation_that_is_a_part_of_many_is_stored():
+    parts = [tensor(2, 3, seed=i) * 2.0 for i in range(4)]
+    ends = [tensor(1, 3, seed=9 + i) for i in range(7)]
+    whole = lt.concat(parts)
+    found = [lt.concat([whole, e]) for e in ends]
+    want = np.concatenate([p.detach().numpy() for p in parts])
+    del parts, whole
+    for y, e in zip(found, ends, strict=True):
+        np.testing.assert_array_equal(y.numpy(), np.concatenate([want, e.numpy()]))
+
+
+def test_many_pads_are_some_kernels():
+    x = tensor(5)
+    y = x
+    for _ in range(150):
+        y = lt.pad(y, 1, constant_values=2.0)
+    assert kernels(y) == 3
+    np.testing.assert_array_equal(y.numpy(), np.pad(x.numpy(), 150, constant_values=2.0))
