@@ -453,11 +453,12 @@ class Trace:
         return inputs
 
     def alive(self, first: int = 0) -> list[tuple[int, Any]]:
-        """Who holds values of each step, in no order: (step index, holder). Of results, from `first` on."""
+        """Who holds values of each step from `first` on, in no order: (step index, holder)."""
         found = [(i, self.results[i]) for i in self.held_results(first)]
+        refs = self.refs
         # NOTE: another thread may add to refs meanwhile.
-        for i, r in list(self.refs.items()):
-            h = r()
+        for i, r in [(i, refs.get(i)) for i in range(first, self.n_results())] if first else list(refs.items()):
+            h = None if r is None else r()
             if h is None:
                 continue
             if type(h) is list:

@@ -237,6 +237,13 @@ def parts_of_a_stack(n: int) -> Result:
     return [s[i] * 2.0 for i in range(n)]
 
 
+def lanes_of_a_loop(n: int) -> Result:
+    x, f = full(4, 8), lt.vmap(lambda row: lt.tanh(row * 0.5) + row.sum())
+    for _ in range(n):
+        x = f(x)
+    return x
+
+
 def scan(n: int) -> Result:
     xs, h = full(n, 8), lt.zeros(8, dtype=lt.float32)
     for i in range(n):
@@ -295,10 +302,11 @@ KINDS: dict[Callable[[int], Result], int] = {
     **dict.fromkeys((stack_of_inputs, concatenation_of_inputs, columns_of_inputs, concatenation_of_lanes), 150),
     **dict.fromkeys((gradients_through_a_concatenation, appended, growing), 100),
     pads: 200,
+    lanes_of_a_loop: 150,
     **dict.fromkeys((scan, gathers), 150),
 }
 # The first division of a program into kernels of bounded size is work once; the slow test begins beyond it.
-LINES = {**KINDS, lstm: 80, gradients: 128, reductions: 600}
+LINES = {**KINDS, lstm: 80, gradients: 128, reductions: 600, lanes_of_a_loop: 600}
 EVERY = pytest.mark.parametrize("program", KINDS, ids=lambda f: f.__name__)
 
 

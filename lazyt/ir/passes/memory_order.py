@@ -92,14 +92,17 @@ class _Memory:
         for i, touched in enumerate(self.touched):
             for n in touched:
                 self.users.setdefault(n, []).append(i)
-        # What must have run before: all that writes what a launch reads, or writes too.
+        # What must have run before: all that writes what a launch reads, or writes too. Of those that write one value
+        # the last one says it, as each is behind those before it: thousands may write the parts of a concatenation.
         writers: dict[Node, list[int]] = {}
         self.before: list[list[int]] = []
         self.behind: list[list[int]] = [[] for _ in launches]
+        self.earlier: list[list[tuple[list[int], int]]] = []  # who writes the same, and how many do before the launch
         for i, c in enumerate(launches):
-            found = dict.fromkeys(j for n in (*c.reads, *c.writes) for j in writers.get(n, ()))
-            self.before.append([*found])
-            for j in found:
+            known = [writers[n] for n in (*c.reads, *c.writes) if n in writers]
+            self.earlier.append([(some, len(some)) for some in known])
+            self.before.append([*dict.fromkeys(some[-1] for some in known)])
+            for j in self.before[i]:
                 self.behind[j].append(i)
             for n in c.writes:
                 writers.setdefault(n, []).append(i)
@@ -149,7 +152,7 @@ class _Memory:
         for i in [*self._checks(), *wanted]:
             todo = [] if state.done[i] else [i]
             while todo:
-                missing = [j for j in self.before[todo[-1]] if not state.done[j]]
+                missing = state.missing(todo[-1])
                 if missing:
                     todo.extend(reversed(missing))
                     continue
@@ -186,6 +189,7 @@ class _State:
         self.memory, self.little = memory, little
         self.order: list[int] = []
         self.done = [False] * len(memory.before)
+        self.begin: dict[int, int] = {}  # how many of the writers of a value are placed: of the list with this id
         self.left = [len(xs) for xs in memory.before]
         self.uses = {n: len(users) for n, users in memory.users.items()}
         self.reads = {n: len(readers) for n, readers in memory.readers.items()}
@@ -193,6 +197,18 @@ class _State:
         self.live: set[Node] = set()
         # NOTE: launches that may have come to free more than they take: each is looked at when something has changed.
         self.looked_at = [i for i, n in enumerate(self.left) if not n]
+
+    def missing(self, i: int) -> list[int]:
+        """What must have run before a launch and is not placed."""
+        done, begin = self.done, self.begin
+        found: dict[int, None] = {}
+        for writers, count in self.memory.earlier[i]:
+            k = begin.get(id(writers), 0)
+            while k < count and done[writers[k]]:
+                k += 1
+            begin[id(writers)] = k
+            found |= dict.fromkeys(j for j in writers[k:count] if not done[j])
+        return [*found]
 
     def place(self, i: int) -> None:
         """Append a launch."""

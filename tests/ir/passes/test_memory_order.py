@@ -75,6 +75,43 @@ def test_an_order_has_every_launch_behind_what_it_reads_and_a_peak_that_is_no_hi
     assert asked or low < peak(launches, usual, outputs)
 
 
+def parts(rng: random.Random) -> tuple[list[Launch], set[Node]]:
+    """Launches of which many write parts of the same values."""
+    sizes = [rng.choice([1, 64, 1 << 12, 1 << 16]) for _ in range(8)]
+    values = [Node("constant", (), None, (size,), dtypes.float32, i, None) for i, size in enumerate(sizes)]
+    launches = []
+    for i in range(60):
+        first = rng.randrange(len(values))
+        read = frozenset(values[:first] and rng.sample(values[:first], min(first, rng.randrange(3))))
+        own = Node("constant", (), None, (8,), dtypes.float32, 100 + i, None)
+        launches.append(Launch(read, frozenset([values[first], own])))
+    return launches, {values[-1]}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_launch_is_behind_all_that_write_what_it_reads_or_writes(seed: int) -> None:
+    rng = random.Random(seed)
+    launches, outputs = parts(rng)
+    memory = memory_order._Memory(launches, outputs)
+    wanted = rng.sample(range(60), 60)
+    order = memory.placed(wanted, 0)
+    assert sorted(order) == [*range(60)]
+    at = {i: where for where, i in enumerate(order)}
+    for i, c in enumerate(launches):
+        for j in range(i):
+            assert at[j] < at[i] or launches[j].writes.isdisjoint(c.reads | c.writes)
+
+
+def test_thousands_may_write_the_parts_of_one_value() -> None:
+    whole = Node("constant", (), None, (4000,), dtypes.float32, 0, None)
+    reader = Node("constant", (), None, (1,), dtypes.float32, 1, None)
+    launches = [Launch(frozenset(), frozenset([whole])) for _ in range(4000)]
+    launches.append(Launch(frozenset([whole]), frozenset([reader])))
+    memory = memory_order._Memory(launches, {reader})
+    assert sum(map(len, memory.before)) == sum(map(len, memory.behind)) == 4000
+    assert memory.placed([4000], 0) == [*range(4001)]
+
+
 class Block(nn.Module):
     """Two convolutions with batch norm, beside a way past them."""
 
