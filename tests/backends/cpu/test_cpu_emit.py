@@ -9,7 +9,7 @@ import mmap
 import numpy as np
 import pytest
 
-from lazyt.backends.cpu.codegen import emit_memory, emit_stores
+from lazyt.backends.cpu.codegen import emit_stores, lane_by_lane
 from lazyt.backends.cpu.codegen.emit import emit
 from lazyt.backends.cpu.flags import switches
 from lazyt.errors import LazytInternalError
@@ -59,7 +59,7 @@ def twice_stored(n: int) -> Builder:
 def test_whole_vectors_are_read_and_stored_without_a_mask_where_masks_are_slow(
     features: set[str], masked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (emit_memory, emit_stores):
+    for module in (lane_by_lane, emit_stores):
         monkeypatch.setattr(module, "host_features", lambda: frozenset(features))
     monkeypatch.setitem(switches, "stream", False)
     monkeypatch.setattr("lazyt.backends.cpu.codegen.emit.lanes_of", lambda *_: ir.LANES)
@@ -71,6 +71,37 @@ def test_whole_vectors_are_read_and_stored_without_a_mask_where_masks_are_slow(
     for access in ("<16 x float> @llvm.masked.load", "void @llvm.masked.store"):
         block = text[: text.index(f"call {access}")].rsplit(":\n", 1)[0].rsplit("\n", 1)[1]
         assert block.startswith(masked)
+
+
+def negated(n: int, step: int) -> Builder:
+    """Of every `step`-th of n bools, the others."""
+    k = Builder((n,))
+    x = np.arange(n * step) % 7 < 3
+    k.stage(k.store(k.op("not", k.load(x[::step]), dtype=BOOL), np.zeros(n * step, np.bool_)[::step]))
+    return k
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize(("features", "loops"), [({"avx", "avx2"}, True), ({"avx", "avx512f", "avx512bw"}, False)])
+def test_what_no_processor_masks_is_accessed_in_a_loop_over_the_lanes(
+    step: int, features: set[str], loops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_by_lane, "host_features", lambda: frozenset(features))
+    text = emit(negated(40, step).kernel(), "f")
+    # NOTE: LLVM writes a branch a lane for a masked access to bytes.
+    assert ("@llvm.cttz" in text) == loops
+    assert ("@llvm.masked.load.v" in text) == (not loops and step == 1)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5])
+@pytest.mark.parametrize("n", [1, 7, 16, 31, 33])
+def test_some_lanes_of_bytes(n: int, step: int) -> None:
+    k = negated(n, step)
+    args = k.arguments()
+    call(k.kernel(), args)
+    expected = np.zeros(n * step, np.bool_)
+    expected[::step] = (np.arange(n * step) % 7 >= 3)[::step]
+    np.testing.assert_array_equal(args.accesses[1].array, expected)
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 40])
@@ -192,7 +223,7 @@ def test_large_results_are_written_past_the_caches(
     n: int, first: int, wider: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # LLVM divides vectors that are wider than this processor's registers, so the code of each runs everywhere.
-    for module in (emit_memory, emit_stores):
+    for module in (lane_by_lane, emit_stores):
         monkeypatch.setattr(module, "host_features", lambda: frozenset(wider))
     monkeypatch.setattr(emit_stores, "STREAMED", 4 * 40)
     monkeypatch.setattr(cpu_kernels, "MODULES", {})

@@ -6,18 +6,22 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.emit_levels import UNIT
-from lazyt.backends.cpu.codegen.emit_memory import load_neighbours, pointer, transposed, turned
+from lazyt.backends.cpu.codegen.emit_memory import load_neighbours, load_some, pointer, transposed, turned
 from lazyt.backends.cpu.codegen.emit_reduce import WIDE, Fold
 from lazyt.backends.cpu.codegen.emit_scope import reg_vector
 from lazyt.backends.cpu.codegen.emit_stores import store_all
 from lazyt.backends.cpu.codegen.emit_values import open_level, read_slot, write_slot
 from lazyt.backends.cpu.codegen.interior import alike, interior_of, opened
+from lazyt.backends.cpu.codegen.lane_by_lane import has_masks, has_moves
+from lazyt.backends.cpu.codegen.loops import counted
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.flags import switches
 from lazyt.ir.kernel import FLUSH, LANES, Index, Load, used_accesses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    import numpy as np
 
     from lazyt.backends.cpu.codegen.column_slots import StageSlots
     from lazyt.backends.cpu.codegen.emit_scope import Scope
@@ -248,18 +252,69 @@ class ColumnStage:
             rows_mask = turned(scope, scope.i1, rows_mask)
         at = body.let(f"getelementptr {element}, ptr {at}, i64 {row}")
         at = body.let(f"getelementptr {element}, ptr {at}, i64 {scope.mul(column, stride)}")
-        lanes = []
-        for lane in range(LANES):
-            # Lanes past the last column read nothing.
-            there = body.let(f"icmp slt i64 {body.let(f'add i64 {column}, {lane}')}, {self.stop}")
-            mask = body.let(f"select i1 {there}, {scope.i1} {rows_mask}, {scope.i1} zeroinitializer")
-            lanes.append(load_neighbours(scope, what.dtype, at, mask))
-            at = body.let(f"getelementptr {element}, ptr {at}, i64 {stride}")
+
+        def place(number: int | str) -> str:
+            at = number * scope.groups if isinstance(number, int) else scope.mul(number, str(scope.groups))
+            own = body.let(f"getelementptr {typ}, ptr {slot}, i64 {at}")
+            return body.let(f"getelementptr {typ}, ptr {own}, i64 {slot_at}")
+
+        if has_masks(what.dtype):
+            lanes = self._lines(what.dtype, at, stride, column, rows_mask, load_neighbours)
+        else:
+            lanes = self._whole_lines(what.dtype, at, stride, column, rows_mask, place)
         rows = transposed(scope, typ, lanes)
         for i, x in enumerate(reversed(rows) if back else rows):
-            own = body.let(f"getelementptr {typ}, ptr {slot}, i64 {i * self.scope.groups}")
-            own = body.let(f"getelementptr {typ}, ptr {own}, i64 {slot_at}")
-            body.line(f"store {typ} {x}, ptr {own}")
+            body.line(f"store {typ} {x}, ptr {place(i)}")
+
+    def _lines(
+        self, dtype: np.dtype, at: str, stride: str, column: str, rows_mask: str, read: Callable[..., str]
+    ) -> list[str]:  # fmt: skip
+        """The lines of a tile, `stride` apart; those past the last column read nothing."""
+        scope, found = self.scope, []
+        for lane in range(LANES):
+            found.append(read(scope, dtype, at, self._rows_of(column, str(lane), rows_mask)))
+            at = scope.body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, i64 {stride}")
+        return found
+
+    def _whole_lines(
+        self, dtype: np.dtype, at: str, stride: str, column: str, rows_mask: str, place: Callable[[int | str], str],
+    ) -> list[str]:  # fmt: skip
+        """The same where masks are slow: one branch tells a whole tile. What has no masks is read by a loop.
+
+        place: where the tile's row of a number will be; then a line of that number is there first.
+        """
+        scope, body = self.scope, self.scope.body
+        typ, element = scope.in_memory(dtype), mem_type(dtype)
+        columns = body.let(f"icmp sle i64 {body.let(f'add i64 {column}, {LANES}')}, {self.stop}")
+        rows = body.let(f"icmp eq i64 {scope.active}, {LANES}")
+        some, whole, join = (body.fresh(name) for name in ("some", "whole", "join"))
+        body.line(f"br i1 {body.let(f'and i1 {columns}, {rows}')}, label %{whole}, label %{some}")
+        body.label(whole)
+        all_of, line = [], at
+        for _ in range(LANES):
+            all_of.append(body.let(f"load {typ}, ptr {line}, align {dtype.itemsize}"))
+            line = body.let(f"getelementptr {element}, ptr {line}, i64 {stride}")
+        body.line(f"br label %{join}")
+        body.label(some)
+        if has_moves(dtype):
+            some_of = self._lines(dtype, at, stride, column, rows_mask, load_some)
+        else:
+            with counted(body, "0", str(LANES), "1") as loop:
+                own = body.let(f"getelementptr {element}, ptr {at}, i64 {scope.mul(loop.index, stride)}")
+                x = load_some(scope, dtype, own, self._rows_of(column, loop.index, rows_mask))
+                body.line(f"store {typ} {x}, ptr {place(loop.index)}")
+            some_of = [body.let(f"load {typ}, ptr {place(lane)}") for lane in range(LANES)]
+        last = body.block
+        body.line(f"br label %{join}")
+        body.label(join)
+        both = zip(all_of, some_of, strict=True)
+        return [body.let(f"phi {typ} [{x}, %{whole}], [{y}, %{last}]") for x, y in both]
+
+    def _rows_of(self, column: str, lane: str, rows_mask: str) -> str:
+        """The rows that are read of the line of a lane."""
+        scope, body = self.scope, self.scope.body
+        there = body.let(f"icmp slt i64 {body.let(f'add i64 {column}, {lane}')}, {self.stop}")
+        return body.let(f"select i1 {there}, {scope.i1} {rows_mask}, {scope.i1} zeroinitializer")
 
     def _open_row(self, axis: int, index: str) -> None:
         self.scope.index[axis] = index

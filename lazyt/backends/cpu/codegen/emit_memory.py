@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.emit_levels import KERNEL
+from lazyt.backends.cpu.codegen.lane_by_lane import beside, has_masks, has_moves, load_lanes, load_near, pointed
 from lazyt.backends.cpu.codegen.text import mem_type, vector
-from lazyt.backends.cpu.engine import host_features
 from lazyt.ir.kernel import bounds_below
 
 if TYPE_CHECKING:
@@ -161,30 +161,32 @@ def _readable(scope: Scope, at: str, where: str) -> str:
 def load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
     """Neighbours from `at` on, as they lie in memory; zero in the lanes that `mask` leaves out.
 
-    Without AVX-512 AMD's processors stream no memory through masked loads (a sum takes three times as long), and LLVM's
-    masked access below four bytes is a branch a lane. So one branch tells whole vectors, which are nearly all, from
-    those of some lanes.
+    Without AVX-512 AMD's processors stream no memory through masked loads (a sum takes three times as long), and there
+    are none below four bytes. So one branch tells whole vectors, which are nearly all, from those of some lanes.
     """
     typ, body = scope.in_memory(dtype), scope.body
-
-    def masked() -> str:
-        return body.call(
-            typ,
-            f"llvm.masked.load.v{scope.lanes}{suffix(dtype)}.p0",
-            ("ptr", f"align {dtype.itemsize} {at}"),
-            (scope.i1, mask),
-            (typ, "zeroinitializer"),
-        )
 
     def whole() -> str:
         return body.let(f"load {typ}, ptr {at}, align {dtype.itemsize}")
 
-    return masked() if has_masks(dtype) else _if_whole(scope, mask, typ, whole, masked)
+    def some() -> str:
+        return load_some(scope, dtype, at, mask)
+
+    return some() if has_masks(dtype) else _if_whole(scope, mask, typ, whole, some)
 
 
-def has_masks(dtype: np.dtype) -> bool:
-    """Whether a masked access takes hardly longer than another."""
-    return ("avx512bw" if dtype.itemsize < 4 else "avx512f") in host_features()
+def load_some(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
+    """Neighbours in the lanes of a mask, without a branch for those that are whole."""
+    if not has_moves(dtype):
+        return load_near(scope, dtype, at, mask)
+    typ = scope.in_memory(dtype)
+    return scope.body.call(
+        typ,
+        f"llvm.masked.load.v{scope.lanes}{suffix(dtype)}.p0",
+        ("ptr", f"align {dtype.itemsize} {at}"),
+        (scope.i1, mask),
+        (typ, "zeroinitializer"),
+    )
 
 
 def _if_whole(scope: Scope, mask: str, typ: str, whole: Callable[[], str], some: Callable[[], str]) -> str:
@@ -211,6 +213,8 @@ def _every_other(scope: Scope, dtype: np.dtype, at: str) -> str:
     one, typ = scope.in_memory(dtype), vector(element, 2 * lanes)
 
     def some() -> str:
+        if not has_moves(dtype):
+            return load_lanes(scope, dtype, scope.mask, beside(scope, dtype, at, 2))
         mask = scope.doubled_mask(every_other=False)
         both = body.call(
             typ,
@@ -324,14 +328,29 @@ def suffix(dtype: np.dtype) -> str:
 def gather_lanes(scope: Scope, dtype: np.dtype, at: str, offsets: str, mask: str) -> str:
     """Elements at `at` + `offsets` elements, as they lie in memory; zero in the other lanes.
 
+    Without AVX-512 a masked gather may be a branch a lane, so that of the lanes up to the last one is written twice: of
+    all lanes, which needs no mask, and lane by lane.
+    """
+    where = scope.body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, {scope.i64} {offsets}")
+    if mask != scope.mask or has_masks(dtype):
+        return _gathered(scope, dtype, where, mask)
+    typ, every = scope.in_memory(dtype), "splat (i1 true)"
+    return _if_whole(
+        scope, mask, typ,
+        whole=lambda: _gathered(scope, dtype, where, every),
+        some=lambda: load_lanes(scope, dtype, mask, pointed(scope, where)),
+    )  # fmt: skip
+
+
+def _gathered(scope: Scope, dtype: np.dtype, where: str, mask: str) -> str:
+    """Elements at addresses, as they lie in memory; zero in the other lanes.
+
     No host gathers one or two bytes, and LLVM's substitute is a branch a lane. So the aligned word
     around such an element is gathered: it is on the element's page, so it can be read.
     """
     body = scope.body
     if dtype.itemsize >= 4:
-        where = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, {scope.i64} {offsets}")
         return _masked_gather(scope, scope.in_memory(dtype), suffix(dtype), dtype.itemsize, where, mask)
-    where = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, {scope.i64} {offsets}")
     address = body.let(f"ptrtoint <{scope.lanes} x ptr> {where} to {scope.i64}")
     word = body.let(f"and {scope.i64} {address}, splat (i64 -4)")
     words = body.let(f"inttoptr {scope.i64} {word} to <{scope.lanes} x ptr>")

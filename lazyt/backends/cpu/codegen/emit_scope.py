@@ -64,6 +64,7 @@ class Scope:
         self.slot_sizes: tuple[int, ...] = ()
         self.slot_addresses: dict[int, str] = {}
         self.stack = 0  # bytes of all slots
+        self.spares: dict[str, str] = {}  # by type, where the lanes of a register are accessed one by one
         # The active lanes, inside the lanes loop, and how far the slots are from their start there.
         self.mask = ""
         self.active = ""  # how many they are, an i64
@@ -123,6 +124,14 @@ class Scope:
         if number not in self.slot_addresses:
             self.slot_addresses[number] = self.alloca(self.slot_sizes[number] * self.groups)
         return self.slot_addresses[number]
+
+    def spare(self, typ: str) -> str:
+        """The stack's place for a register of a type, for the next few lines."""
+        name = self.spares.get(typ)
+        if name is None:
+            name = self.spares[typ] = "%" + self.body.fresh("spare")
+            self.entry.append(f"  {name} = alloca {typ}, align 64")
+        return name
 
     # Arithmetic on i64 scalars that does not spell out what is known.
 

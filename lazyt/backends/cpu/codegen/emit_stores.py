@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.codegen.emit_memory import first_lane, has_masks, pointer, suffix, turned
+from lazyt.backends.cpu.codegen.emit_memory import first_lane, pointer, suffix, turned
+from lazyt.backends.cpu.codegen.lane_by_lane import beside, has_masks, has_moves, pointed, store_lanes
 from lazyt.backends.cpu.codegen.text import mem_type, vector
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.flags import switches
@@ -132,8 +133,6 @@ def store(scope: Scope, what: Store, level: int) -> None:
         one = first_lane(scope, typ, x)
         body.line(f"store {mem_type(access.dtype)} {one}, ptr {at}, align {access.dtype.itemsize}")
         return
-    align = access.dtype.itemsize
-    mask = scope.mask
     if klass == "2":
         _store_every_other(scope, access.dtype, at, x)
         return
@@ -142,10 +141,28 @@ def store(scope: Scope, what: Store, level: int) -> None:
         return
     offsets = scope.lane_offsets(scope.stride(what.access, kernel.vector_axis))
     ptrs = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, {scope.i64} {offsets}")
-    name = f"llvm.masked.scatter.v{scope.lanes}{suffix(access.dtype)}.v{scope.lanes}p0"
-    pointers = f"<{scope.lanes} x ptr>"
-    body.declare(f"declare void @{name}({typ}, {pointers}, {scope.i1})")
-    body.line(f"call void @{name}({typ} {x}, {pointers} align {align} {ptrs}, {scope.i1} {mask})")
+    if has_masks(access.dtype):
+        _scatter(scope, access.dtype, ptrs, x, scope.mask)
+        return
+    # As a gather: of all lanes, which needs no mask, or lane by lane.
+    some, whole, join = (body.fresh(name) for name in ("some", "whole", "join"))
+    full = body.let(f"icmp eq i64 {scope.active}, {scope.lanes}")
+    body.line(f"br i1 {full}, label %{whole}, label %{some}")
+    body.label(whole)
+    _scatter(scope, access.dtype, ptrs, x, "splat (i1 true)")
+    body.line(f"br label %{join}")
+    body.label(some)
+    store_lanes(scope, access.dtype, x, scope.mask, pointed(scope, ptrs))
+    body.line(f"br label %{join}")
+    body.label(join)
+
+
+def _scatter(scope: Scope, dtype: np.dtype, ptrs: str, x: str, mask: str) -> None:
+    """Write the lanes of a mask to their addresses."""
+    typ, pointers = scope.in_memory(dtype), f"<{scope.lanes} x ptr>"
+    name = f"llvm.masked.scatter.v{scope.lanes}{suffix(dtype)}.v{scope.lanes}p0"
+    scope.body.declare(f"declare void @{name}({typ}, {pointers}, {scope.i1})")
+    scope.body.line(f"call void @{name}({typ} {x}, {pointers} align {dtype.itemsize} {ptrs}, {scope.i1} {mask})")
 
 
 def _store_every_other(scope: Scope, dtype: np.dtype, at: str, x: str) -> None:
@@ -197,6 +214,9 @@ def _store_whole(scope: Scope, dtype: np.dtype, at: str, x: str) -> None:
 def _store_some(scope: Scope, dtype: np.dtype, at: str, x: str, mask: str) -> None:
     """Write the lanes of `mask` from `at` on."""
     body, element = scope.body, mem_type(dtype)
+    if not has_moves(dtype):
+        store_lanes(scope, dtype, x, mask, beside(scope, dtype, at))
+        return
     for count, picks, part, to in _parts(scope, dtype, at, x, REGISTER):
         kind, bits, on = vector(element, count), vector("i1", count), mask
         name = f"llvm.masked.store.v{count}{suffix(dtype)}.p0"

@@ -19,6 +19,7 @@ from lazyt.backends.cpu.codegen.emit import lanes_of
 from lazyt.backends.cpu.codegen.emit_levels import UNIT, Levels
 from lazyt.backends.cpu.codegen.emit_pairs import over_pairs, pair_slots
 from lazyt.backends.cpu.codegen.interior import interior_of
+from lazyt.backends.cpu.codegen.lane_by_lane import has_masks
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.flags import variant
 from lazyt.ir.kernel import Access, Cast, Check, Const, Gather, Index, Load, Op, Reduce, Scalar, operands_of
@@ -134,7 +135,12 @@ class _Counter:
         addresses = 8 * (kernel.layout.size + len(kernel.accesses) * (self.levels.lanes + 1))
         widest = max((self._bytes(v) for v in range(len(kernel.values))), default=0)
         temporaries = FEW * widest + PLACE * self.places + TEMPORARIES * sum(self.costly.values()) + FIXED
-        return slots + still + self.peak + strides + addresses + temporaries
+        return slots + still + self.peak + strides + addresses + temporaries + self._spare()
+
+    def _spare(self) -> int:
+        """What is accessed lane by lane goes through the stack, and so do its addresses."""
+        some = {a.dtype for a in self.kernel.accesses if not has_masks(a.dtype)}
+        return sum(max(self.lanes * n, REGISTER) for n in [*(d.itemsize for d in some), *([8] if some else [])])
 
     def _bytes(self, v: int) -> int:
         if isinstance(self.kernel.values[v], Scalar):
