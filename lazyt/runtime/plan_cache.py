@@ -6,6 +6,7 @@ NumPy (first_run.py); when it comes again it gets fused kernels. All give the sa
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -391,10 +392,18 @@ def _choose(
         want = _union(program, pos, want)
     program.misses.append(wanted)
     del program.misses[:-4]
-    plan = shown(pos, ext, want, fused, later) or build(pos, ext, want, scalars, fused, True, later)
-    if _shown is not None and _shown.sid == pos.sid:
-        _shown = None
-    plan.compile(ext.values, scalars)
+    collects = gc.isenabled()
+    try:
+        # NOTE: of what a plan is made of hardly anything is garbage, and to look for it takes a fifth of the time.
+        gc.disable()
+        plan = shown(pos, ext, want, fused, later) or build(pos, ext, want, scalars, fused, True, later)
+        if _shown is not None and _shown.sid == pos.sid:
+            _shown = None
+        plan.compile(ext.values, scalars)
+    finally:
+        # NOTE: nothing is called before this, so an interrupt comes after it.
+        if collects:
+            gc.enable()
     program.plans.append(plan)
     budget.add(pos.sid, plan)
     cache_miss.mark_known(pos)

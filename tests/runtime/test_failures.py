@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
 import os
 import signal
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.runtime import sync
+from lazyt.runtime import plan_cache, sync
 from lazyt.tracing.trace import LARGEST
 
 
@@ -389,3 +392,34 @@ class TestGradientsBesideAFailingLine:
             assert bad is None or bad.is_pending
         for a, b in zip(*found, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_the_collector_is_as_it_was_after_a_plan_is_made(
+    collects: bool, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    during: list[bool] = []
+    build = plan_cache.build
+
+    def watched(*given: Any) -> plan_cache.Plan:
+        during.append(gc.isenabled())
+        if fails:
+            raise KeyboardInterrupt
+        return build(*given)
+
+    monkeypatch.setattr(plan_cache, "build", watched)
+    x = lt.asarray(np.arange(2e4))
+    times = 1 + 2 * collects + fails  # each case is a program that nothing has planned
+    for _ in range(times):
+        x = x * 3 + 1
+    if not collects:
+        gc.disable()
+    try:
+        with pytest.raises(KeyboardInterrupt) if fails else contextlib.nullcontext():
+            lt.sync()
+        assert (during, gc.isenabled()) == ([False], collects)
+    finally:
+        gc.enable()
+    monkeypatch.undo()
+    assert x[1] == functools.reduce(lambda y, _: y * 3 + 1, range(times), 1)
