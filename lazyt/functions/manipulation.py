@@ -8,6 +8,8 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import axes as axes_, record, record_view, shape_of, tensor
 from lazyt.functions.subscript import getitem
@@ -61,11 +63,8 @@ def _solved(x: Tensor, shape: ShapeLike) -> tuple[int, ...]:
         if least == -1 and known > 0 and shape.count(-1) == 1 and x.size % known == 0:
             i = shape.index(-1)
             return (*shape[:i], x.size // known, *shape[i + 1 :])
-    extents = (
-        tuple(integer("reshape", "shape", n) for n in shape)
-        if not isinstance(shape, int | np.integer)
-        else (int(shape),)
-    )
+    given = (shape,) if isinstance(shape, int | np.integer) else shape
+    extents = tuple(integer("reshape", "shape", n) for n in given)
     if any(n < -1 for n in extents) or extents.count(-1) > 1:
         raise ShapeError(f"reshape: at most one extent may be -1 and none below, got {extents}")
     if -1 not in extents:
