@@ -85,6 +85,7 @@ ONE_OF = {
     "tests/ops/test_ops.py": 10,
     "tests/ops/test_ops_lowering.py": 4,
     "tests/optim/test_optimizers_as_pytorch.py": 4,
+    "tests/torch/test_calls.py": 3,
     "tests/runtime/test_compression.py": 2,
     "tests/runtime/test_interrupts.py": 4,
     "tests/runtime/test_linear_work.py": 6,

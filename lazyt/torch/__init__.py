@@ -32,18 +32,39 @@ _SPACES = {
     "autograd.function": "lazyt.autograd",
     "backends": "lazyt.torch.backends",
     "nn.modules": "lazyt.nn",
+    "nn.parallel": "lazyt.torch.parallel",
     "utils.data.dataloader": "lazyt.data",
     "utils.data.dataset": "lazyt.data",
     "utils.data.sampler": "lazyt.data",
 }  # fmt: skip
 
 
+class _Space(_ModuleType):
+    """A namespace of PyTorch's: a module of lazyt's under its name there, by which a file is known to be ported."""
+
+    def __init__(self, name: str, module: _ModuleType) -> None:
+        super().__init__(name, module.__doc__)
+        self.__dict__["_module"] = module
+
+    def __getattr__(self, name: str) -> _Any:
+        return getattr(self.__dict__["_module"], name)
+
+    def __dir__(self) -> list[str]:
+        return dir(self.__dict__["_module"])
+
+
 def _publish() -> None:
-    """PyTorch's namespaces, by lazyt's modules: `import lazyt.torch.nn.functional as F`."""
-    for space, place in _SPACES.items():
-        _sys.modules[f"{__name__}.{space}"] = module = _import_module(place)
-        if "." not in space:
-            globals()[space] = module
+    """PyTorch's namespaces: `import lazyt.torch.nn.functional as F`."""
+    for space, place in sorted(_SPACES.items()):
+        module = _import_module(place)
+        name = f"{__name__}.{space}"
+        if module.__name__ != name:
+            module = _Space(name, module)
+        _sys.modules[name] = module
+        outer, _, inner = name.rpartition(".")
+        vars(_sys.modules[outer])[inner] = module
+    for name in ("cudnn", "mps"):
+        _sys.modules[f"{__name__}.backends.{name}"] = getattr(_sys.modules[f"{__name__}.backends"], name)
 
 
 def attach() -> None:

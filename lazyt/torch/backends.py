@@ -4,16 +4,18 @@ nothing, as plans choose by themselves; what would change values is refused.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from lazyt.errors import NotSupportedError
 from lazyt.torch import accelerator
 
 
-class _Settings:
+class _Settings(ModuleType):
     """Switches of a library that lazyt does not ask: any of `known` may be set and read."""
 
     def __init__(self, name: str, available: bool, **known: Any) -> None:
+        super().__init__(f"lazyt.torch.backends.{name}")
         self.__dict__.update(known, _name=name, _available=available)
 
     def is_available(self) -> bool:
@@ -23,7 +25,7 @@ class _Settings:
     is_built = is_available
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self.__dict__ or name.startswith("_"):
+        if not name.startswith("__") and (name not in self.__dict__ or name.startswith("_")):
             raise NotSupportedError(
                 f"backends.{self.__dict__['_name']}: not supported: {name}, because no plan reads it"
             )

@@ -345,6 +345,7 @@ METHODS: dict[str, Any] = {
     "data": property(get_data, set_data, doc=get_data.__doc__),
     "is_cpu": property(lambda self: self.device.type == HOST, doc="Whether it is on the CPU."),
     "is_cuda": property(lambda self: self.device.type == _NVIDIA, doc="Whether it is on a GPU of NVIDIA's."),
+    **dict.fromkeys(("is_mps", "is_xpu"), property(lambda self: False, doc="False: lazyt runs on none.")),
     "byte": _cast(dtypes.uint8),
     "char": _cast(dtypes.int8),
     "short": _cast(dtypes.int16),

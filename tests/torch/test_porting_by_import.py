@@ -87,7 +87,11 @@ def test_namespaces_are_imported_by_pytorch_s_names():
         "from lazyt.torch.utils.data.sampler import Sampler",
     )
     assert [a.shape for a, _ in space["loader"]] == [(2, 3)]
-    assert space["nn"] is sys.modules["lazyt.nn"] and isinstance(space["torch"], types.ModuleType)
+    assert space["nn"].Linear is lt.nn.Linear and isinstance(space["nn"], types.ModuleType)
+    assert "Linear" in dir(space["nn"]) and "lazyt.torch.nn.functional" in sys.modules
+    model = run("class Net(nn.Module):\n    def forward(self, x):\n        return x.transpose(0, 1)",
+                "import lazyt.torch.nn as nn")  # fmt: skip
+    assert model["Net"]()(lt.ones((2, 3))).shape == (3, 2), "a file that imports only a part is PyTorch's too"
 
 
 def test_questions_of_devices_and_settings(torch: Any):
@@ -100,6 +104,9 @@ def test_questions_of_devices_and_settings(torch: Any):
     torch.backends.cudnn.benchmark = False
     with pytest.raises(lt.NotSupportedError, match=r"backends\.cudnn: not supported: speed, because no plan reads it"):
         torch.backends.cudnn.speed = True
+    assert run("import lazyt.torch.backends.cudnn as cudnn")["cudnn"] is torch.backends.cudnn
+    with pytest.raises(lt.NotSupportedError, match="DataParallel: not supported: a model on several devices"):
+        run("import lazyt.torch.nn.parallel as parallel\nparallel.DataParallel(None)")
     torch.set_default_dtype(torch.float32)
     with pytest.raises(lt.NotSupportedError, match="set_default_dtype: not supported: float64"):
         torch.set_default_dtype(torch.float64)
