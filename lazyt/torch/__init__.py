@@ -14,7 +14,7 @@ from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
-from lazyt.torch import methods as _methods, names as _names, readings as _readings
+from lazyt.torch import functions as _functions, methods as _methods, names as _names, readings as _readings
 from lazyt.tracing import tracebacks as _tracebacks
 
 # PyTorch's namespaces, and the parts of them that programs import from -> the modules here.
@@ -37,14 +37,16 @@ _SPACES = {
     "utils.data.dataset": "lazyt.data",
     "utils.data.sampler": "lazyt.data",
 }  # fmt: skip
+# What PyTorch has otherwise in them.
+_OWN = {"nn.functional": {"one_hot": _functions.one_hot}}
 
 
 class _Space(_ModuleType):
     """A namespace of PyTorch's: a module of lazyt's under its name there, by which a file is known to be ported."""
 
-    def __init__(self, name: str, module: _ModuleType) -> None:
+    def __init__(self, name: str, module: _ModuleType, own: dict[str, _Any]) -> None:
         super().__init__(name, module.__doc__)
-        self.__dict__["_module"] = module
+        self.__dict__.update(own, _module=module)
 
     def __getattr__(self, name: str) -> _Any:
         return getattr(self.__dict__["_module"], name)
@@ -59,7 +61,7 @@ def _publish() -> None:
         module = _import_module(place)
         name = f"{__name__}.{space}"
         if module.__name__ != name:
-            module = _Space(name, module)
+            module = _Space(name, module, _OWN.get(space, {}))
         _sys.modules[name] = module
         outer, _, inner = name.rpartition(".")
         vars(_sys.modules[outer])[inner] = module
@@ -89,6 +91,11 @@ def __getattr__(name: str) -> _Any:
     if not isinstance(found, _ModuleType):
         globals()[name] = found
     return found
+
+
+def __dir__() -> list[str]:
+    here = [n for n in globals() if not n.startswith("_")]
+    return sorted({*here, *_names.every()})
 
 
 _publish()

@@ -22,6 +22,7 @@ __all__ = [
     "initial_seed",
     "manual_seed",
     "normal",
+    "one_hot",
     "ones",
     "rand",
     "rand_like",
@@ -126,6 +127,11 @@ def rand_like(input: Any, *, dtype: Any = None, device: Any = None, requires_gra
 def randint_like(input: Any, low: int, high: int | None = None, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Integers of a tensor's shape, dtype and device."""
     return randint(low, high, input.shape, dtype=dtype or input.dtype, device=device or input.device)
+
+
+def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
+    """Integers as rows of 0 and one 1; as many as there are classes, or the greatest integer and one (a sync)."""
+    return lt.nn.functional.one_hot(tensor, num_classes, dtype=dtypes.int64)
 
 
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None) -> Tensor:

@@ -58,6 +58,11 @@ def own(name: str) -> Any:
     return found if name in functions.__all__ else None
 
 
+def every() -> set[str]:
+    """All names that `find` knows."""
+    return {*functions.__all__, *DTYPES, *TYPES, *SAME, "Size", *lt.__all__} - NONE
+
+
 def find(name: str) -> Any:
     """What `torch.name` is here; AttributeError, with what to write, where there is nothing."""
     if (found := own(name)) is not None:

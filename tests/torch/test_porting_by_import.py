@@ -88,6 +88,9 @@ def test_namespaces_are_imported_by_pytorch_s_names():
     )
     assert [a.shape for a, _ in space["loader"]] == [(2, 3)]
     assert space["nn"].Linear is lt.nn.Linear and isinstance(space["nn"], types.ModuleType)
+    assert space["F"].one_hot(lt.asarray([1, 0]), 2).tolist() == [[0, 1], [1, 0]]
+    assert space["F"].one_hot(lt.asarray([1])).dtype == lt.int64
+    assert {"cat", "randn", "float", "nn", "Tensor", "no_grad"} <= {*dir(space["torch"])}
     assert "Linear" in dir(space["nn"]) and "lazyt.torch.nn.functional" in sys.modules
     model = run("class Net(nn.Module):\n    def forward(self, x):\n        return x.transpose(0, 1)",
                 "import lazyt.torch.nn as nn")  # fmt: skip
