@@ -132,7 +132,7 @@ ABSENT = frozenset((
     "_native_multi_head_attention", "_scaled_dot_product_flash_attention", "_thnn_fused_gru_cell",
     "_thnn_fused_lstm_cell", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "baddbmm", "chain_matmul",
     "cholesky", "cholesky_inverse", "cholesky_solve", "convolution", "cudnn_convolution",
-    "cudnn_convolution_transpose", "dist", "erfinv", "fake_quantize_per_tensor_affine", "frobenius_norm", "geqrf",
+    "cudnn_convolution_transpose", "dist", "fake_quantize_per_tensor_affine", "frobenius_norm", "geqrf",
     "index_copy", "linalg_cholesky_ex", "linalg_householder_product", "linalg_inv_ex", "linalg_tensorinv",
     "linalg_tensorsolve", "lu_solve", "multilabel_margin_loss_forward", "native_layer_norm", "nuclear_norm", "orgqr",
     "ormqr", "polar", "renorm", "stft", "triangular_solve", "view_as_complex",
