@@ -73,7 +73,7 @@ def _written(g: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def _swapped(g: Callable[..., Any]) -> Callable[..., Any]:
+def _method(g: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, *args, **options: g(self, *args, **options)
 
 
@@ -370,7 +370,7 @@ METHODS: dict[str, Any] = {
 
 def _complete() -> None:
     for name in _PLAIN.split():
-        METHODS.setdefault(name, _swapped(names.find(name)))
+        METHODS.setdefault(name, _method(names.find(name)))
     for name in _WRITTEN.split():
         own = METHODS.get(name)
         METHODS.setdefault(f"{name}_", _written(own if callable(own) else names.find(name)))

@@ -44,6 +44,14 @@ def test_digits_reaches_98_percent():
 
 
 @pytest.mark.slow
+def test_sine_waves_in_short():
+    text = output("examples/sine_waves.py", "--quick")
+    losses = numbers(r"loss ([\d.]+)", text)
+    assert losses == sorted(losses, reverse=True) and losses[-1] < 0.45
+    assert "*" in text.partition("steps ahead")[2]
+
+
+@pytest.mark.slow
 def test_chargpt_in_short():
     text = output("examples/chargpt.py", "--quick")
     losses = numbers(r"validation ([\d.]+) nats", text)
