@@ -94,6 +94,7 @@ ONE_OF = {
     "tests/runtime/test_subprograms.py": 4,
     "tests/runtime/test_symbolic_extents.py": 4,
     "tests/torch/test_calls.py": 3,
+    "tests/torch/test_idioms.py": 2,
     "tests/tracing/test_call_cache.py": 3,
 }
 

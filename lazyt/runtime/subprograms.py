@@ -127,7 +127,8 @@ class Body:
 def _token(s: Step) -> tuple[Any, ...]:
     """What is equal for steps that differ at most in which values they read."""
     attrs = len(s.operands) if hasattr(s.op, "expand") else s.statics
-    return (s.op, attrs, s.n_weak, s.n_ints, s.n_offsets, len(s.slots), s.slots[0].dtype, s.mode)
+    # NOTE: a backward whose leaves are gone has no results.
+    return (s.op, attrs, s.n_weak, s.n_ints, s.n_offsets, len(s.slots), s.slots[0].dtype if s.slots else None, s.mode)
 
 
 def references(s: Step) -> list[Slot]:

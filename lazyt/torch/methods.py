@@ -58,6 +58,27 @@ def _size(self: Tensor) -> int:
     return n if ours else Size(n, self.shape)
 
 
+class Backward:
+    """What PyTorch's `grad_fn` says: that a tensor has a gradient's history, and what made it."""
+
+    def __init__(self, made: str) -> None:
+        self.made = made
+
+    def name(self) -> str:
+        """The operation, as PyTorch names its backward."""
+        return f"{self.made.rpartition('.')[2].title().replace('_', '')}Backward0"
+
+    def __repr__(self) -> str:
+        return f"<{self.name()}>"
+
+
+def grad_fn(self: Tensor) -> Backward | None:
+    """None for a leaf and for what needs no gradient."""
+    if not self.requires_grad or self.is_leaf:
+        return None
+    return Backward("value" if self._slot is None else self._slot.step.op.name)
+
+
 def _put(x: Any, key: Any, value: Any) -> None:
     x[key] = value
 
@@ -342,6 +363,7 @@ METHODS: dict[str, Any] = {
     "H": property(lambda self: self.mT.conj(), doc="The conjugate of the transpose."),
     "mH": property(lambda self: self.mT.conj(), doc="The conjugate of the transpose."),
     "adjoint": lambda self: self.mT.conj(),
+    "grad_fn": property(grad_fn, doc=grad_fn.__doc__),
     "data": property(get_data, set_data, doc=get_data.__doc__),
     "is_cpu": property(lambda self: self.device.type == HOST, doc="Whether it is on the CPU."),
     "is_cuda": property(lambda self: self.device.type == _NVIDIA, doc="Whether it is on a GPU of NVIDIA's."),
@@ -385,7 +407,8 @@ def attach() -> None:
     if _hints:
         return
     _complete()
-    _hints["size"] = vars(Tensor)["size"]
+    for name in ("size", "__hash__"):
+        _hints[name] = vars(Tensor)[name]
     for name, method in METHODS.items():
         if name not in ATTRIBUTES and hasattr(Tensor, name):
             continue
@@ -394,6 +417,8 @@ def attach() -> None:
             method.__name__ = name if method.__name__ == "<lambda>" else method.__name__
             method = api_boundary(method, name)
         setattr(Tensor, name, method)
+    # NOTE: as PyTorch's, a tensor is itself in sets and dictionaries, whatever its values are.
+    Tensor.__hash__ = object.__hash__  # type: ignore[assignment, method-assign]
     Tensor.size = property(_size, doc=Size.__doc__)  # type: ignore[assignment, method-assign]
 
 

@@ -42,6 +42,7 @@ __all__ = [
     "select",
     "split",
     "split_with_sizes",
+    "squeeze",
     "stack",
     "swapdims",
     "t",
@@ -144,6 +145,12 @@ def movedim(input: Any, source: Any, destination: Any) -> Tensor:
 def unsqueeze(input: Any, dim: int) -> Tensor:
     """A new axis of one element."""
     return lt.expand_dims(input, axis=dim)
+
+
+def squeeze(input: Any, dim: Any = None) -> Tensor:
+    """Without axes of one element: all of them, or those that are given and have one."""
+    given = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    return lt.squeeze(input, axis=tuple(d for d in given if input.shape[d] == 1))
 
 
 def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:

@@ -66,6 +66,18 @@ def test_the_size_is_a_number_and_a_call():
         x.size(2)
 
 
+def test_a_tensor_is_a_key_and_tells_what_made_it(torch: Any):
+    layer = torch.nn.Linear(2, 2)
+    assert {*layer.parameters()} == {layer.weight, layer.bias} and {layer.weight: 1}[layer.weight] == 1
+    y = torch.tanh(layer(torch.ones(1, 2)))
+    assert layer.weight.grad_fn is None and torch.ones(1).grad_fn is None
+    assert repr(y.grad_fn) == "<TanhBackward0>"
+    torch.detach()
+    with pytest.raises(TypeError, match="unhashable type"):
+        hash(y)
+    torch.attach()
+
+
 def test_data_is_the_parameter_s_memory(torch: Any):
     layer = torch.nn.Linear(3, 2)
     layer.weight.data.normal_(0.0, 0.02)
