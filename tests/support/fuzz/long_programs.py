@@ -153,6 +153,7 @@ ON_GRADIENTS = (
     "with lt.no_grad(): w *= 0.99", "opt.zero_grad()", "x = h.detach() * 0.5", "state = copy.deepcopy(opt.state_dict())",
     "opt.load_state_dict(opt.state_dict())", "total += float(loss)", "v.requires_grad_(k % 5 > 0)", "settle(w)", "settle(loss)",
     "fails(lambda: loss.backward())", "old = copy.deepcopy(w)", "kept.append(h)", "see(loss.item())",
+    "(h.detach() * lt.ones_like(h).requires_grad_()).sum().backward()",  # nobody has the leaf any more
 )  # fmt: skip
 
 FAMILIES = ("rows", "maps", "products", "writes", "arguments", "extents", "gradients", "optimizers", "modes")
