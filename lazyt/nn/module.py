@@ -353,11 +353,14 @@ class Module(Hooked):
 
     # Conversions
 
-    def to(self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False) -> Module:
+    def to(
+        self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, memory_format: Any = None
+    ) -> Module:  # fmt: skip
         """Cast floating parameters and buffers, or move all to a device: all of them, or none if that fails.
 
         Given by position or by name, or as a tensor that has both. Parameters stay the tensors that they are, so an
-        optimizer made before trains them; their gradients go with them. Buffers are new ones. As `torch.nn.Module.to`.
+        optimizer made before trains them; their gradients go with them. Buffers are new ones. `memory_format` changes
+        nothing: values are always contiguous. As `torch.nn.Module.to`.
         """
         conversion.convert(self, args, dtype, device)
         return self

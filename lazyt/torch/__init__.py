@@ -17,6 +17,8 @@ from typing import Any as _Any
 from lazyt.torch import functions as _functions, methods as _methods, names as _names, readings as _readings
 from lazyt.tracing import tracebacks as _tracebacks
 
+# A namespace that is an attribute of lazyt's, and no module.
+_BY_NAME = ""
 # PyTorch's namespaces, and the parts of them that programs import from -> the modules here.
 _SPACES = {
     **{
@@ -31,6 +33,19 @@ _SPACES = {
     "accelerator": "lazyt.torch.accelerator",
     "autograd.function": "lazyt.autograd",
     "backends": "lazyt.torch.backends",
+    **{
+        f"distributions.{part}": "lazyt.distributions"
+        for part in (
+            "bernoulli", "beta", "binomial", "categorical", "cauchy", "dirichlet", "distribution", "exponential",
+            "gamma", "independent", "kl", "laplace", "log_normal", "mixture_same_family", "multivariate_normal",
+            "normal", "one_hot_categorical", "poisson", "relaxed_bernoulli", "relaxed_categorical", "student_t",
+            "transformed_distribution", "uniform", "von_mises",
+        )
+    },
+    _methods.NVIDIA: _BY_NAME,
+    "cuda.amp": "lazyt.torch.cuda_amp",
+    "distributions.constraints": "lazyt.distributions.constraints",
+    "distributions.transforms": "lazyt.distributions.transforms",
     "nn.modules": "lazyt.nn",
     "nn.parallel": "lazyt.torch.parallel",
     "utils.data.dataloader": "lazyt.data",
@@ -58,9 +73,9 @@ class _Space(_ModuleType):
 def _publish() -> None:
     """PyTorch's namespaces: `import lazyt.torch.nn.functional as F`."""
     for space, place in sorted(_SPACES.items()):
-        module = _import_module(place)
+        module = _names.find(space) if place is _BY_NAME else _import_module(place)
         name = f"{__name__}.{space}"
-        if module.__name__ != name:
+        if getattr(module, "__name__", "") != name:
             module = _Space(name, module, _OWN.get(space, {}))
         _sys.modules[name] = module
         outer, _, inner = name.rpartition(".")

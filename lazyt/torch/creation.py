@@ -36,8 +36,9 @@ __all__ = [
 ]
 
 
-def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
-    """`f(2, 3)` and `f((2, 3))` mean the same."""
+def _shape(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
+    """`f(2, 3)`, `f((2, 3))` and `f(size=(2, 3))` mean the same."""
+    size = size if named is None else (named,)
     if len(size) == 1 and not isinstance(size[0], int):
         size = tuple(size[0])
     return tuple(int(n) for n in size)
@@ -47,19 +48,25 @@ def _marked(x: Tensor, requires_grad: bool) -> Tensor:
     return x.requires_grad_() if requires_grad else x
 
 
-def zeros(*size: Any, dtype: Any = dtypes.float32, device: Any = None, requires_grad: bool = False) -> Tensor:
+def zeros(
+    *extents: Any, size: Any = None, dtype: Any = dtypes.float32, device: Any = None, requires_grad: bool = False
+) -> Tensor:  # fmt: skip
     """Zeros of a shape, whose extents are given one by one or in a tuple."""
-    return _marked(lt.zeros(_shape(size), dtype=dtype or dtypes.float32, device=device), requires_grad)
+    return _marked(lt.zeros(_shape(extents, size), dtype=dtype or dtypes.float32, device=device), requires_grad)
 
 
-def ones(*size: Any, dtype: Any = dtypes.float32, device: Any = None, requires_grad: bool = False) -> Tensor:
+def ones(
+    *extents: Any, size: Any = None, dtype: Any = dtypes.float32, device: Any = None, requires_grad: bool = False
+) -> Tensor:  # fmt: skip
     """Ones of a shape, whose extents are given one by one or in a tuple."""
-    return _marked(lt.ones(_shape(size), dtype=dtype or dtypes.float32, device=device), requires_grad)
+    return _marked(lt.ones(_shape(extents, size), dtype=dtype or dtypes.float32, device=device), requires_grad)
 
 
-def empty(*size: Any, dtype: Any = dtypes.float32, device: Any = None, requires_grad: bool = False) -> Tensor:
+def empty(
+    *extents: Any, size: Any = None, dtype: Any = dtypes.float32, device: Any = None, requires_grad: bool = False
+) -> Tensor:  # fmt: skip
     """A tensor of a shape, to be written."""
-    return _marked(lt.empty(_shape(size), dtype=dtype or dtypes.float32, device=device), requires_grad)
+    return _marked(lt.empty(_shape(extents, size), dtype=dtype or dtypes.float32, device=device), requires_grad)
 
 
 def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -78,18 +85,20 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def randn(
-    *size: Any, dtype: Any = dtypes.float32, device: Any = None, generator: Any = None, requires_grad: bool = False
+    *extents: Any, size: Any = None, dtype: Any = dtypes.float32, device: Any = None, generator: Any = None,
+    requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Normal samples; not PyTorch's bits."""
-    found = lt.random.randn(*_shape(size), dtype=dtype or dtypes.float32, generator=generator, device=device)
+    found = lt.random.randn(*_shape(extents, size), dtype=dtype or dtypes.float32, generator=generator, device=device)
     return _marked(found, requires_grad)
 
 
 def rand(
-    *size: Any, dtype: Any = dtypes.float32, device: Any = None, generator: Any = None, requires_grad: bool = False
+    *extents: Any, size: Any = None, dtype: Any = dtypes.float32, device: Any = None, generator: Any = None,
+    requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Uniform samples of [0, 1); not PyTorch's bits."""
-    found = lt.random.rand(*_shape(size), dtype=dtype or dtypes.float32, generator=generator, device=device)
+    found = lt.random.rand(*_shape(extents, size), dtype=dtype or dtypes.float32, generator=generator, device=device)
     return _marked(found, requires_grad)
 
 

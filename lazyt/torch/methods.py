@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 # As `torch.cuda.FloatTensor` names it.
-_NVIDIA = "torch.cuda".rpartition(".")[2]
+NVIDIA = "torch.cuda".rpartition(".")[2]
 
 
 class Size(int):
@@ -48,7 +48,7 @@ class Size(int):
         return int, (int(self),)
 
 
-_SIZE = vars(Tensor)["size"]
+_SIZE, _TO = vars(Tensor)["size"], vars(Tensor)["to"]
 
 
 def _size(self: Tensor) -> int:
@@ -77,6 +77,20 @@ def grad_fn(self: Tensor) -> Backward | None:
     if not self.requires_grad or self.is_leaf:
         return None
     return Backward("value" if self._slot is None else self._slot.step.op.name)
+
+
+def _of_values(self: Tensor, *values: Any) -> None:
+    """`torch.Tensor([1, 2])`: float32 of values; of extents, memory to be written."""
+    made: Any = names.find("FloatTensor")(*values)
+    made.numpy()  # NOTE: a handle without a value belongs to its trace, which does not know this one
+    self._slot = self._storage = self._view = self._meta = None
+    self._data, self._writes = made._data, 0
+
+
+def to(self: Tensor, *args: Any, memory_format: Any = None, **options: Any) -> Tensor:
+    """As `lazyt.Tensor.to`; a layout of memory changes nothing."""
+    found: Tensor = _TO(self, *args, **options)
+    return found
 
 
 def _put(x: Any, key: Any, value: Any) -> None:
@@ -366,7 +380,7 @@ METHODS: dict[str, Any] = {
     "grad_fn": property(grad_fn, doc=grad_fn.__doc__),
     "data": property(get_data, set_data, doc=get_data.__doc__),
     "is_cpu": property(lambda self: self.device.type == HOST, doc="Whether it is on the CPU."),
-    "is_cuda": property(lambda self: self.device.type == _NVIDIA, doc="Whether it is on a GPU of NVIDIA's."),
+    "is_cuda": property(lambda self: self.device.type == NVIDIA, doc="Whether it is on a GPU of NVIDIA's."),
     **dict.fromkeys(("is_mps", "is_xpu"), property(lambda self: False, doc="False: lazyt runs on none.")),
     "byte": _cast(dtypes.uint8),
     "char": _cast(dtypes.int8),
@@ -407,7 +421,7 @@ def attach() -> None:
     if _hints:
         return
     _complete()
-    for name in ("size", "__hash__"):
+    for name in ("size", "to", "__hash__", "__init__"):
         _hints[name] = vars(Tensor)[name]
     for name, method in METHODS.items():
         if name not in ATTRIBUTES and hasattr(Tensor, name):
@@ -418,7 +432,9 @@ def attach() -> None:
             method = api_boundary(method, name)
         setattr(Tensor, name, method)
     # NOTE: as PyTorch's, a tensor is itself in sets and dictionaries, whatever its values are.
-    Tensor.__hash__ = object.__hash__  # type: ignore[assignment, method-assign]
+    Tensor.to = api_boundary(to)  # type: ignore[method-assign]
+    Tensor.__init__ = _of_values  # type: ignore[method-assign]
+    Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
     Tensor.size = property(_size, doc=Size.__doc__)  # type: ignore[assignment, method-assign]
 
 

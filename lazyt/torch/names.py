@@ -48,6 +48,8 @@ TYPES = {
         ("Half", "float16"), ("BFloat16", "bfloat16"), ("Float", "float32"), ("Double", "float64"),
     )
 }  # fmt: skip
+# Layouts of memory, which change nothing: values are always contiguous.
+FORMATS = frozenset(("channels_last", "channels_last_3d", "contiguous_format", "preserve_format", "strided"))
 # Names that are NumPy's alone, or mean something else here and have no function of PyTorch's meaning.
 NONE = frozenset(("array", "histogram", "nanmedian", "ndim", "shape", "size"))
 
@@ -60,7 +62,7 @@ def own(name: str) -> Any:
 
 def every() -> set[str]:
     """All names that `find` knows."""
-    return {*functions.__all__, *DTYPES, *TYPES, *SAME, "Size", *lt.__all__} - NONE
+    return {*functions.__all__, *DTYPES, *TYPES, *SAME, "Size", *FORMATS, *lt.__all__} - NONE
 
 
 def find(name: str) -> Any:
@@ -73,6 +75,8 @@ def find(name: str) -> Any:
         return _constructor(name)
     if name == "Size":
         return tuple
+    if name in FORMATS:
+        return name
     if name in NONE:
         raise AttributeError(f"module 'lazyt.torch' has no attribute {name!r}", name=name)
     path = SAME.get(name, name)

@@ -78,6 +78,37 @@ def test_a_tensor_is_a_key_and_tells_what_made_it(torch: Any):
     torch.attach()
 
 
+def test_a_tensor_is_made_by_its_class(torch: Any):
+    assert torch.Tensor([1, 2]).dtype == lt.float32 and torch.Tensor(2, 3).shape == (2, 3)
+    x = torch.Tensor(np.ones((2, 2)))
+    x[0] += 1
+    y = (x * 2).requires_grad_()
+    (y * y).sum().backward()
+    assert x.tolist() == [[2, 2], [1, 1]] and y.grad.tolist() == [[8, 8], [4, 4]]
+    torch.detach()
+    with pytest.raises(TypeError, match="make tensors with"):
+        lt.Tensor([1])
+    torch.attach()
+
+
+def test_layouts_of_memory_change_nothing(torch: Any):
+    x = torch.randn(1, 2, 3, 3).to(memory_format=torch.channels_last)
+    model = torch.nn.Conv2d(2, 2, 3).to(memory_format=torch.channels_last)
+    assert model(x.contiguous(memory_format=torch.contiguous_format)).is_contiguous()
+
+
+def test_mixed_precision_as_it_was_called(torch: Any):
+    scaler = torch.cuda.amp.GradScaler(enabled=torch.cuda.is_available())
+    layer = torch.nn.Linear(2, 1)
+    opt = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with torch.cuda.amp.autocast(enabled=torch.cuda.is_available()):
+        loss = layer(torch.ones(1, 2)).sum()
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+    assert layer.weight.dtype == lt.float32
+
+
 def test_data_is_the_parameter_s_memory(torch: Any):
     layer = torch.nn.Linear(3, 2)
     layer.weight.data.normal_(0.0, 0.02)
