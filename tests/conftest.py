@@ -112,13 +112,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             met[file, function] += 1
 
 
+def _as_numpy() -> None:
+    """Take off the methods that the first import of `lazyt.torch`, by whomever, gave to tensors."""
+    if (ported := sys.modules.get("lazyt.torch")) is not None:
+        ported.detach()
+
+
 def pytest_collection_finish() -> None:
     """Keep the garbage collector off the million objects of ten thousand collected tests.
 
     Each `gc.collect()` of a test would go through them: 0.7 s of its own, in some hundred tests.
     """
-    if (ported := sys.modules.get("lazyt.torch")) is not None:  # imported for its pages; tests of it attach it
-        ported.detach()
+    _as_numpy()
     gc.collect()
     gc.freeze()
 
@@ -131,6 +136,7 @@ def nothing_pending():
     except Exception:  # noqa: BLE001 - an earlier test's mistake, which it has reported
         if not local.trace.empty:
             local.trace.leave()
+    _as_numpy()
     make_room()
 
 

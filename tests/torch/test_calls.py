@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,6 @@ import pytest
 from tools.torch_calls import GOLDEN, names_of, plain
 
 EXPECTED: dict[str, Any] = json.loads(GOLDEN.read_text())
-
-
-@pytest.fixture(scope="module")
-def names() -> Iterator[dict[str, Any]]:
-    import lazyt.torch
-
-    lazyt.torch.attach()
-    yield names_of(lazyt.torch)
-    lazyt.torch.detach()
 
 
 def check(found: Any, expected: Any, call: str) -> None:
@@ -39,9 +29,9 @@ def check(found: Any, expected: Any, call: str) -> None:
 
 
 @pytest.mark.parametrize("call", EXPECTED)
-def test_a_call_gives_what_pytorch_gives(call: str, names: dict[str, Any]) -> None:
+def test_a_call_gives_what_pytorch_gives(call: str, torch: Any) -> None:
     # NOTE: the names are the globals of the call, so it is in a file that is written for PyTorch.
-    check(plain(eval(call, dict(names))), EXPECTED[call], call)
+    check(plain(eval(call, names_of(torch))), EXPECTED[call], call)
 
 
 def test_every_call_has_a_result() -> None:

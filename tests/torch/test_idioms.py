@@ -5,7 +5,6 @@ Each was run with PyTorch 2.13 too. What calls give is compared in test_calls.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,6 @@ B, T, C = x.size()
 y = torch.randint(0, 3, (2, 5))
 W = nn.Linear(8, 3)
 """
-
-
-@pytest.fixture(autouse=True)
-def attached() -> Iterator[None]:
-    import lazyt.torch
-
-    lazyt.torch.attach()
-    yield
-    lazyt.torch.detach()
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[0][:40])

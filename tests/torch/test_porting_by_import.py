@@ -6,22 +6,12 @@ import json
 import pickle
 import sys
 import types
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import lazyt as lt
-
-
-@pytest.fixture(autouse=True)
-def torch() -> Iterator[Any]:
-    import lazyt.torch
-
-    lazyt.torch.attach()
-    yield lazyt.torch
-    lazyt.torch.detach()
 
 
 def run(text: str, imports: str = "import lazyt.torch as torch") -> dict[str, Any]:
