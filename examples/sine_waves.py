@@ -1,6 +1,6 @@
 """Predict sine waves with two LSTM cells and L-BFGS: a program as it is written for PyTorch, but for its imports.
 
-    python examples/sine_waves.py              # about a minute
+    python examples/sine_waves.py              # some ten seconds
     python examples/sine_waves.py --quick      # a short form, for checking that all is well
 
 The loop over time is a Python loop over cells, as users write it; after three turns of the optimizer nothing is planned
