@@ -18,6 +18,8 @@ from lazyt.errors import SettingError
 
 # The device where none is asked for. Its buffers lie in the host's memory, so NumPy reads them without a copy.
 HOST: Final = "cpu"
+# The kind of device that PyTorch's names of GPUs mean.
+NVIDIA: Final = "cuda"
 
 
 class Flag(NamedTuple):

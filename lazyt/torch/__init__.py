@@ -14,6 +14,7 @@ from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
+from lazyt.config import NVIDIA as _NVIDIA
 from lazyt.torch import functions as _functions, methods as _methods, names as _names, readings as _readings
 from lazyt.tracing import tracebacks as _tracebacks
 
@@ -42,7 +43,7 @@ _SPACES = {
             "transformed_distribution", "uniform", "von_mises",
         )
     },
-    _methods.NVIDIA: _BY_NAME,
+    _NVIDIA: _BY_NAME,
     "cuda.amp": "lazyt.torch.cuda_amp",
     "distributions.constraints": "lazyt.distributions.constraints",
     "distributions.transforms": "lazyt.distributions.transforms",

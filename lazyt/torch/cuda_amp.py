@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lazyt import amp, device_modules
-from lazyt.config import HOST
+from lazyt.config import HOST, NVIDIA
 from lazyt.ir import dtypes
-from lazyt.torch.methods import NVIDIA
 
 __all__ = ["GradScaler", "autocast"]
 

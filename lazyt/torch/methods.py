@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Self
 
 import lazyt as lt
-from lazyt.config import HOST
+from lazyt.config import HOST, NVIDIA
 from lazyt.errors import NotSupportedError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
@@ -20,10 +20,6 @@ from lazyt.tracing.tracebacks import api_boundary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-# As `torch.cuda.FloatTensor` names it.
-NVIDIA = "torch.cuda".rpartition(".")[2]
 
 
 class Size(int):
