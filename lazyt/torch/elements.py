@@ -138,8 +138,7 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor
 
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * (mat1 @ mat2)."""
-    product = mat1 @ mat2
-    return (input if beta == 1 else beta * input) + (product if alpha == 1 else alpha * product)  # type: ignore[no-any-return]
+    return _weighted(input, mat1 @ mat2, beta, alpha)
 
 
 addmv = baddbmm = addmm
@@ -147,8 +146,11 @@ addmv = baddbmm = addmm
 
 def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha times the outer product."""
-    product = lt.outer(vec1, vec2)
-    return (input if beta == 1 else beta * input) + (product if alpha == 1 else alpha * product)  # type: ignore[no-any-return]
+    return _weighted(input, lt.outer(vec1, vec2), beta, alpha)
+
+
+def _weighted(x: Any, y: Any, beta: Any, alpha: Any) -> Tensor:
+    return (x if beta == 1 else beta * x) + (y if alpha == 1 else alpha * y)  # type: ignore[no-any-return]
 
 
 def mm(input: Any, mat2: Any) -> Tensor:

@@ -15,6 +15,8 @@ from lazyt.errors import NotSupportedError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
 from lazyt.torch import functions as f, names
+from lazyt.torch.shapes import along
+from lazyt.tracing import name_hints
 from lazyt.tracing.name_hints import ATTRIBUTES
 from lazyt.tracing.tracebacks import api_boundary
 
@@ -159,18 +161,13 @@ def type(self: Tensor, dtype: Any = None) -> Any:
     """This tensor in a dtype; without one, the name of PyTorch's type, as in 'torch.FloatTensor'."""
     if dtype is not None:
         return self.astype(_TYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype, copy=False)
-    names = {dtypes.as_dtype(d): name for name, d in _TYPES.items()}
-    return names.get(self.dtype, f"torch.{self.dtype}")
+    return _NAMES.get(self.dtype, f"torch.{self.dtype}")
 
 
 # The integers that floating dtypes have all of.
 _EXACT = {dtypes.float64: 1 << 53, dtypes.float32: 1 << 24, dtypes.float16: 1 << 11, dtypes.bfloat16: 1 << 8}
-_TYPES: dict[Any, Any] = {
-    "torch.FloatTensor": dtypes.float32, "torch.DoubleTensor": dtypes.float64, "torch.HalfTensor": dtypes.float16,
-    "torch.BFloat16Tensor": dtypes.bfloat16, "torch.LongTensor": dtypes.int64, "torch.IntTensor": dtypes.int32,
-    "torch.ShortTensor": dtypes.int16, "torch.CharTensor": dtypes.int8, "torch.ByteTensor": dtypes.uint8,
-    "torch.BoolTensor": dtypes.bool_,
-}  # fmt: skip
+_TYPES: dict[Any, Any] = {f"torch.{name}": dtype for name, dtype in names.TYPES.items()}
+_NAMES = {dtype: name for name, dtype in _TYPES.items()}
 
 
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
@@ -186,7 +183,7 @@ def reshape_as(self: Tensor, other: Tensor) -> Tensor:
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Windows of an axis, as a new last axis."""
     windows = lt.sliding_window_view(self, size, dimension)
-    found: Tensor = windows[(slice(None),) * (dimension % self.ndim) + (slice(None, None, step),)]
+    found: Tensor = windows[along(self, dimension, slice(None, None, step))]
     return found
 
 
@@ -229,13 +226,13 @@ def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
 
 def index_fill_(self: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     """Write a value in slices of an axis."""
-    _put(self, _along(self, dim, index), value)
+    _put(self, along(self, dim, index), value)
     return self
 
 
 def index_copy_(self: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     """Write slices of an axis."""
-    _put(self, _along(self, dim, index), source)
+    _put(self, along(self, dim, index), source)
     return self
 
 
@@ -252,10 +249,6 @@ def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False
     else:
         _put(self, tuple(indices), values)
     return self
-
-
-def _along(x: Tensor, dim: int, index: Any) -> Any:
-    return (slice(None),) * (dim % x.ndim) + (index,)
 
 
 def scatter_(self: Tensor, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None) -> Tensor:
@@ -346,12 +339,9 @@ def set_data(self: Tensor, value: Tensor) -> None:
         _put(self, ..., value)
 
 
-_PLAIN = (  # of one tensor and what follows, by the name that `lazyt.torch` or lazyt has
-    "absolute acos acosh arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh bitwise_not cosh deg2rad "
-    "erfc exp2 expm1 fix i0 log10 logical_not nan_to_num negative rad2deg sinc sinh tril triu arctan2 atan2 copysign "
-    "float_power fmod gcd heaviside hypot lcm ldexp logical_and logical_or logical_xor nextafter angle argwhere "
-    "corrcoef cov diag diagflat fliplr flipud frexp isneginf isposinf isreal nanmean nansum positive rot90 signbit "
-    "unique allclose bincount cross fmax fmin inner kron logaddexp logaddexp2 outer prelu vdot add sub subtract mul "
+# Of one tensor and what follows, by the name that `lazyt.torch` or lazyt has.
+_PLAIN = (
+    f"{name_hints.UNARY} {name_hints.MORE_UNARY} {name_hints.BINARY} {name_hints.MORE_BINARY} add sub subtract mul "
     "multiply div divide true_divide floor_divide remainder bitwise_and bitwise_or bitwise_xor bitwise_left_shift "
     "bitwise_right_shift eq ne not_equal lt less le less_equal gt greater ge greater_equal mm bmm mv addcdiv addcmul "
     "addmm addmv baddbmm addr chunk clamp_max clamp_min det dist equal frac gather ger index_select inverse is_complex "
@@ -360,14 +350,11 @@ _PLAIN = (  # of one tensor and what follows, by the name that `lazyt.torch` or 
     "split_with_sizes swapdims t take_along_dim tensor_split topk unbind unflatten cholesky multinomial bernoulli "
     "dsplit hsplit vsplit sort nonzero"
 )
-_WRITTEN = (  # those that write in place too
-    "absolute acos acosh arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh bitwise_not cosh deg2rad "
-    "erfc exp2 expm1 fix i0 log10 logical_not nan_to_num negative rad2deg sinc sinh tril triu arctan2 atan2 copysign "
-    "float_power fmod gcd heaviside hypot lcm ldexp logical_and logical_or logical_xor nextafter floor_divide "
-    "remainder bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift addcdiv addcmul clamp "
-    "clamp_max clamp_min clip lerp neg sub subtract multiply divide true_divide pow abs ceil cos erf exp floor log "
-    "log1p log2 reciprocal relu round rsqrt sigmoid sign sin sqrt square tan tanh trunc cumprod cumsum eq ne lt le "
-    "gt ge"
+# Those that write in place too.
+_WRITTEN = (
+    f"{name_hints.UNARY} {name_hints.BINARY} {name_hints.METHODS} floor_divide remainder bitwise_and bitwise_or "
+    "bitwise_xor bitwise_left_shift bitwise_right_shift addcdiv addcmul clamp clamp_max clamp_min clip lerp neg sub "
+    "subtract multiply divide true_divide pow cumprod cumsum eq ne lt le gt ge"
 )
 METHODS: dict[str, Any] = {
     "H": property(lambda self: self.mT.conj(), doc="The conjugate of the transpose."),
@@ -401,7 +388,7 @@ METHODS: dict[str, Any] = {
 
 
 def _complete() -> None:
-    for name in _PLAIN.split():
+    for name in {*_PLAIN.split()} - names.NONE:
         METHODS.setdefault(name, _method(names.find(name)))
     for name in _WRITTEN.split():
         own = METHODS.get(name)

@@ -10,7 +10,8 @@ from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.torch import functions
 from lazyt.torch.readings import takes_axis, with_dim
-from lazyt.tracing.name_hints import FUNCTIONS
+from lazyt.tracing import name_hints
+from lazyt.tracing.name_hints import FUNCTIONS, IN_FUNCTIONAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,19 +22,10 @@ SAME = {
     "mul": "multiply", "sgn": "sign", "ger": "outer", "inverse": "linalg.inv", "det": "linalg.det",
     "slogdet": "linalg.slogdet", "cholesky": "linalg.cholesky", "pinverse": "linalg.pinv", "qr": "linalg.qr",
     "matrix_power": "linalg.matrix_power", "matrix_exp": "linalg.matrix_exp", "trapz": "trapezoid",
-    "row_stack": "vstack", "bernoulli": "random.bernoulli",
+    "row_stack": "vstack", "bernoulli": "random.bernoulli", "dropout": "nn.functional.dropout",
     "get_rng_state": "random.get_state", "set_rng_state": "random.set_state", "Generator": "random.Generator",
     "scalar_tensor": "tensor", "dtype": "float32.__class__",
-    **{
-        name: f"nn.functional.{name}"
-        for name in (
-            "adaptive_avg_pool1d", "adaptive_max_pool1d", "alpha_dropout", "bilinear", "celu", "channel_shuffle",
-            "cosine_embedding_loss", "cosine_similarity", "ctc_loss", "dropout", "embedding", "embedding_bag",
-            "feature_alpha_dropout", "hardshrink", "hinge_embedding_loss", "margin_ranking_loss", "max_pool3d",
-            "pairwise_distance", "pdist", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "rrelu", "threshold",
-            "triplet_margin_loss",
-        )
-    },
+    **{name: f"nn.functional.{name}" for name in IN_FUNCTIONAL},
 }  # fmt: skip
 DTYPES = {
     "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16, "long": dtypes.int64,
@@ -41,13 +33,7 @@ DTYPES = {
     "cdouble": dtypes.complex128,
 }  # fmt: skip
 # PyTorch's constructors of a dtype.
-TYPES = {
-    f"{name}Tensor": dtypes.as_dtype(dtype)
-    for name, dtype in (
-        ("Bool", "bool"), ("Byte", "uint8"), ("Char", "int8"), ("Short", "int16"), ("Int", "int32"), ("Long", "int64"),
-        ("Half", "float16"), ("BFloat16", "bfloat16"), ("Float", "float32"), ("Double", "float64"),
-    )
-}  # fmt: skip
+TYPES = {f"{name}Tensor": dtypes.as_dtype(dtype) for name, dtype in name_hints.TYPES}
 # Layouts of memory, which change nothing: values are always contiguous.
 FORMATS = frozenset(("channels_last", "channels_last_3d", "contiguous_format", "preserve_format", "strided"))
 # Names that are NumPy's alone, or mean something else here and have no function of PyTorch's meaning.

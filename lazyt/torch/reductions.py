@@ -121,11 +121,10 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Extrem
 def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower of the two values in the middle: of all, or (values, indices) along an axis. NaN where there is one."""
     if dim is None:
-        flat = lt.reshape(input, (-1,))
-        return kthvalue(flat, (flat.size + 1) // 2).values if not is_floats(input) else _median(flat, -1, False).values
-    return (
-        _median(input, dim, keepdim) if is_floats(input) else kthvalue(input, (input.shape[dim] + 1) // 2, dim, keepdim)
-    )
+        return median(lt.reshape(input, (-1,)), 0).values
+    if is_floats(input):
+        return _median(input, dim, keepdim)
+    return kthvalue(input, (input.shape[dim] + 1) // 2, dim, keepdim)
 
 
 def is_floats(x: Any) -> bool:
@@ -142,13 +141,17 @@ def _median(x: Any, dim: int, keepdim: bool) -> Extremes:
     return Extremes(*((values, where) if keepdim else (values.squeeze(dim), where.squeeze(dim))))
 
 
+def _axes(dim: Any) -> Any:
+    """A list of axes is as good as a tuple."""
+    return tuple(dim) if isinstance(dim, list) else dim
+
+
 def _reduced(name: str) -> Callable[..., Any]:
     of_lazyt = getattr(lt, name)
 
     def f(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
         options = {} if dtype is None else {"dtype": dtype}
-        axis = tuple(dim) if isinstance(dim, list) else dim
-        return of_lazyt(input, axis=axis, keepdims=keepdim, **options)
+        return of_lazyt(input, axis=_axes(dim), keepdims=keepdim, **options)
 
     f.__doc__ = f"As `lazyt.{name}`, along `dim`."
     f.__name__ = f.__qualname__ = name
@@ -170,8 +173,7 @@ def _spread(name: str) -> Callable[..., Any]:
             dim, unbiased = None, dim
         if correction is None:
             correction = 1 if unbiased is None else int(unbiased)
-        axis = tuple(dim) if isinstance(dim, list) else dim
-        return of_lazyt(input, axis=axis, correction=correction, keepdims=keepdim)
+        return of_lazyt(input, axis=_axes(dim), correction=correction, keepdims=keepdim)
 
     f.__doc__ = f"As `lazyt.{name}`, divided by n - 1 unless `unbiased` is False or `correction` is given."
     f.__name__ = f.__qualname__ = name
@@ -196,8 +198,7 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False) -> 
     order = 2 if p == "fro" else p
     if order == "nuc":
         raise NotSupportedError("norm: not supported: p='nuc', because lt.linalg.matrix_norm(x, ord='nuc') has it")
-    axis = tuple(dim) if isinstance(dim, list) else dim
-    return lt.linalg.vector_norm(input, axis=axis, keepdims=keepdim, ord=order)
+    return lt.linalg.vector_norm(input, axis=_axes(dim), keepdims=keepdim, ord=order)
 
 
 def dist(input: Any, other: Any, p: float = 2) -> Tensor:

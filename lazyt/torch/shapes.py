@@ -15,7 +15,7 @@ import lazyt as lt
 from lazyt.errors import ShapeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lazyt.runtime.tensor import Tensor
 
@@ -101,19 +101,24 @@ def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
     return lt.unstack(input, axis=dim)
 
 
+def along(x: Any, dim: int, key: Any) -> Any:
+    """The index that takes `key` of one axis, and all of the others."""
+    return (slice(None),) * (dim % x.ndim) + (key,)
+
+
 def narrow(input: Any, dim: int, start: int, length: int) -> Tensor:
     """A slice of an axis: a view."""
     n = input.shape[dim]
     first = start + n if start < 0 else start
     if not 0 <= first <= first + length <= n:
         raise ShapeError(f"narrow: {length} elements from {start} on are not within axis {dim} of {n}")
-    found: Tensor = input[(slice(None),) * (dim % input.ndim) + (slice(first, first + length),)]
+    found: Tensor = input[along(input, dim, slice(first, first + length))]
     return found
 
 
 def select(input: Any, dim: int, index: int) -> Tensor:
     """One slice of an axis: a view."""
-    found: Tensor = input[(slice(None),) * (dim % input.ndim) + (index,)]
+    found: Tensor = input[along(input, dim, index)]
     return found
 
 
@@ -214,11 +219,15 @@ def diag_embed(input: Any) -> Tensor:
     return input[..., None] * lt.eye(input.shape[-1], dtype=input.dtype)  # type: ignore[no-any-return]
 
 
+def _beside(input: Any, dim: int, index: Any) -> Any:
+    """What a smaller index is beside: as much of the other axes as it has."""
+    at = dim % builtins.max(input.ndim, 1)
+    return tuple(slice(None) if i == at else slice(n) for i, n in enumerate(index.shape))
+
+
 def gather(input: Any, dim: int, index: Any) -> Tensor:
     """Elements by their places along an axis. The index may be smaller than the input along other axes."""
-    at = dim % builtins.max(input.ndim, 1)
-    within = tuple(slice(None) if i == at else slice(n) for i, n in enumerate(index.shape))
-    return lt.take_along_axis(input[within], index, axis=dim)
+    return lt.take_along_axis(input[_beside(input, dim, index)], index, axis=dim)
 
 
 def index_select(input: Any, dim: int, index: Any) -> Tensor:
@@ -242,26 +251,24 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
     return lt.take_along_axis(input, indices, axis=dim)
 
 
+def _scattered(put: Callable[..., Tensor], input: Any, dim: int, index: Any, src: Any) -> Tensor:
+    """A copy in which `put` has written values at places along an axis, where the index is smaller too."""
+    values, at = _source(src, index), dim % input.ndim
+    if builtins.all(n == m for i, (n, m) in enumerate(zip(index.shape, input.shape, strict=True)) if i != at):
+        return put(input, index, values, axis=dim)
+    within, found = _beside(input, dim, index), input.clone()
+    found[within] = put(input[within], index, values, axis=dim)
+    return found  # type: ignore[no-any-return]
+
+
 def scatter(input: Any, dim: int, index: Any, src: Any) -> Tensor:
     """A copy with values put at places along an axis."""
-    at = dim % input.ndim
-    if builtins.any(n != m for i, (n, m) in enumerate(zip(index.shape, input.shape, strict=True)) if i != at):
-        within = tuple(slice(None) if i == at else slice(n) for i, n in enumerate(index.shape))
-        found: Any = input.clone()
-        found[within] = lt.put_along_axis(input[within], index, _source(src, index), axis=dim)
-        return found  # type: ignore[no-any-return]
-    return lt.put_along_axis(input, index, _source(src, index), axis=dim)
+    return _scattered(lt.put_along_axis, input, dim, index, src)
 
 
 def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
     """A copy with values added at places along an axis."""
-    at = dim % input.ndim
-    if builtins.any(n != m for i, (n, m) in enumerate(zip(index.shape, input.shape, strict=True)) if i != at):
-        within = tuple(slice(None) if i == at else slice(n) for i, n in enumerate(index.shape))
-        found: Any = input.clone()
-        found[within] = lt.scatter_add(input[within], index, _source(src, index), axis=dim)
-        return found  # type: ignore[no-any-return]
-    return lt.scatter_add(input, index, _source(src, index), axis=dim)
+    return _scattered(lt.scatter_add, input, dim, index, src)
 
 
 def _source(src: Any, index: Any) -> Any:

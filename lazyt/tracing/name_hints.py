@@ -23,20 +23,20 @@ _COMPARISONS = {
 _PRODUCTS = {"mm": "@", "bmm": "@", "mv": "@"}
 
 # Methods of PyTorch's that are functions here, of one tensor or of two. It has the first two groups in place too, as
-# `name_`, and so it has those methods of both that _METHODS lists.
-_UNARY = (
+# `name_`, and so it has those methods of both that METHODS lists.
+UNARY = (
     "absolute acos acosh arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh bitwise_not cosh deg2rad "
     "digamma erfc erfinv exp2 expm1 fix i0 lgamma log10 logical_not nan_to_num negative rad2deg sinc sinh tril triu"
 )
-_BINARY = (
+BINARY = (
     "arctan2 atan2 copysign float_power fmod gcd heaviside hypot lcm ldexp logical_and logical_or logical_xor nextafter"
 )
-_MORE_UNARY = (
+MORE_UNARY = (
     "angle argwhere corrcoef cov diag diagflat fliplr flipud frexp isneginf isposinf isreal nanmean nanmedian nansum "
     "positive rot90 signbit unique"
 )
-_MORE_BINARY = "allclose bincount cross fmax fmin inner kron logaddexp logaddexp2 outer prelu vdot"
-_METHODS = (
+MORE_BINARY = "allclose bincount cross fmax fmin inner kron logaddexp logaddexp2 outer prelu vdot"
+METHODS = (
     "abs ceil cos erf exp floor log log1p log2 reciprocal relu round rsqrt sigmoid sign sin sqrt square tan tanh trunc"
 )
 
@@ -62,11 +62,11 @@ ATTRIBUTES = {
     **{name: f"`x {op} y`" for name, op in (_ARITHMETIC | _COMPARISONS | _PRODUCTS).items()},
     **{name + "_": f"`x {op}= y`" for name, op in (_ARITHMETIC | {"pow": "**"}).items()},
     **{name + "_": f"`x[...] = x {op} y`" for name, op in _COMPARISONS.items()},
-    **{name + "_": f"`x[...] = x.{name}()`" for name in _METHODS.split()},
-    **{name + "_": f"`x[...] = lt.{name}(x)`" for name in _UNARY.split()},
-    **{name + "_": f"`x[...] = lt.{name}(x, y)`" for name in _BINARY.split()},
-    **{name: f"`lt.{name}(x)`" for name in f"{_UNARY} {_MORE_UNARY}".split()},
-    **{name: f"`lt.{name}(x, y)`" for name in f"{_BINARY} {_MORE_BINARY}".split()},
+    **{name + "_": f"`x[...] = x.{name}()`" for name in METHODS.split()},
+    **{name + "_": f"`x[...] = lt.{name}(x)`" for name in UNARY.split()},
+    **{name + "_": f"`x[...] = lt.{name}(x, y)`" for name in BINARY.split()},
+    **{name: f"`lt.{name}(x)`" for name in f"{UNARY} {MORE_UNARY}".split()},
+    **{name: f"`lt.{name}(x, y)`" for name in f"{BINARY} {MORE_BINARY}".split()},
     "H": "`x.T.conj()`",
     "addcdiv": "`x + value * y / z`",
     "addcdiv_": "`x += value * y / z`",
@@ -197,6 +197,20 @@ def _named(library: str, **names: str) -> dict[str, str]:
     return {name: f"{here} ({library}.{name})" for name, here in names.items()}
 
 
+# Functions that PyTorch has in `torch` too.
+IN_FUNCTIONAL = (
+    "adaptive_avg_pool1d", "adaptive_max_pool1d", "alpha_dropout", "bilinear", "celu", "channel_shuffle",
+    "cosine_embedding_loss", "cosine_similarity", "ctc_loss", "embedding", "embedding_bag",
+    "feature_alpha_dropout", "hardshrink", "hinge_embedding_loss", "margin_ranking_loss", "max_pool3d",
+    "pairwise_distance", "pdist", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "rrelu",
+    "threshold", "triplet_margin_loss",
+)  # fmt: skip
+# What its constructors are named after, and their dtypes.
+TYPES = (
+    ("Bool", "bool"), ("Byte", "uint8"), ("Char", "int8"), ("Short", "int16"), ("Int", "int32"),
+    ("Long", "int64"), ("Half", "float16"), ("BFloat16", "bfloat16"), ("Float", "float32"),
+    ("Double", "float64"),
+)  # fmt: skip
 # Functions of PyTorch's and JAX's namespaces -> the like here.
 FUNCTIONS = {
     **_named(
@@ -243,21 +257,11 @@ FUNCTIONS = {
         view_as_real="lt.stack((lt.real(z), lt.imag(z)), axis=-1)", xlogy="lt.where(x == 0, 0, x * lt.log(y))",
         **{
             name: f"lt.nn.functional.{name}"
-            for name in (
-                "adaptive_avg_pool1d", "adaptive_max_pool1d", "alpha_dropout", "bilinear", "celu", "channel_shuffle",
-                "cosine_embedding_loss", "cosine_similarity", "ctc_loss", "embedding", "embedding_bag",
-                "feature_alpha_dropout", "hardshrink", "hinge_embedding_loss", "margin_ranking_loss", "max_pool3d",
-                "pairwise_distance", "pdist", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "rrelu",
-                "threshold", "triplet_margin_loss",
-            )
+            for name in IN_FUNCTIONAL
         },
         **{
             f"{name}Tensor": f"lt.tensor(x, dtype=lt.{dtype})"
-            for name, dtype in (
-                ("Bool", "bool"), ("Byte", "uint8"), ("Char", "int8"), ("Short", "int16"), ("Int", "int32"),
-                ("Long", "int64"), ("Half", "float16"), ("BFloat16", "bfloat16"), ("Float", "float32"),
-                ("Double", "float64"),
-            )
+            for name, dtype in TYPES
         },
     ),
     **_named(
