@@ -11,7 +11,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.config import general
-from lazyt.runtime import first_run, plan_cache, subprograms
+from lazyt.runtime import division, first_run, plan_cache, subprograms
 from lazyt.runtime.replay_update import MISSES
 from lazyt.tracing.call_cache import in_short
 from lazyt.tracing.current import restore_mode, return_to, set_mode, switch_mode
@@ -252,7 +252,7 @@ def test_plans_of_single_steps_are_of_one_mode(monkeypatch: pytest.MonkeyPatch) 
 
 def test_parts_of_long_programs_are_of_one_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprograms, "_templates", {})
-    monkeypatch.setattr(subprograms, "MIN_WEIGHT", 64)
+    monkeypatch.setattr(division, "MIN_WEIGHT", 64)
     x = ramp(9)
 
     def templates(mode: Mode) -> int:
