@@ -11,7 +11,8 @@ from lazyt.ir.passes.call_operands import nbytes
 from lazyt.runtime.liveness import wanted_of
 from lazyt.runtime.memory_budget import described
 from lazyt.runtime.plan_cache import Plan, build, peek, runs_alone, shown
-from lazyt.runtime.subprograms import partition
+from lazyt.runtime.pulls import Pull
+from lazyt.runtime.subprograms import Partition, partition
 from lazyt.runtime.sync import differentiable
 from lazyt.tracing.printer import aligned, bytes_text, count_text, html_text, plural, time_text
 from lazyt.tracing.tensor_state import Handle, Holder
@@ -167,13 +168,27 @@ def explain(*tensors: Handle, fused: bool = True) -> Explanation | PartsExplanat
     parts = partition(pos, tr.ext, want) if fused else None
     if parts is None:
         return _explained(pos, tr.ext, want, scalars, fused, slots, None if segment is None else segment.later)
-    return PartsExplanation(
-        [
-            (_explained(p.end(), p.form.ext, p.wanted, p.scalars_of(scalars), True, []), len(same))
-            for same in parts.alike()
-            for p in same[:1]
-        ]
-    )
+    return _explained_parts(parts, scalars)
+
+
+def _explained_parts(parts: Partition, scalars: list[Any]) -> PartsExplanation:
+    """What would run for the parts of a long trace: each kind once, with how many there are."""
+    found: list[tuple[Explanation, int]] = []
+    stored: dict[tuple[Any, ...], Explanation] = {}  # of parts that a backward goes through
+    for same in parts.alike():
+        p = same[0]
+        if isinstance(p, Pull):
+            forward = stored[p.forward.kind()]
+            residuals, value = forward.plan.residuals, forward.bound.value
+            assert residuals is not None, "a plan of what a backward pulls back stores them"
+            run = p.over(residuals, [], [tuple(map(value, n.shape)) for n in residuals.stored], scalars)
+        else:
+            run = p.over([], scalars)
+        shown = _explained(run.pos, run.ext, run.want, run.scalars, True, [], run.later)
+        if run.later is not None:
+            stored[p.kind()] = shown
+        found.append((shown, len(same)))
+    return PartsExplanation(found)
 
 
 def _explained(

@@ -122,6 +122,11 @@ class Bound:
         moved = _Moved(self)
         return [(moved(shape), dtype) for shape, dtype in self.residuals.values]
 
+    def moved(self, shape: g.Shape) -> g.Shape:
+        """A shape of the forward program in this one."""
+        found: g.Shape = _Moved(self)(shape)
+        return found
+
 
 class _Moved:
     """Replaces extents; each is worked out once."""
@@ -142,7 +147,8 @@ class _Moved:
         if dataclasses.is_dataclass(x) and not isinstance(x, type):
             parts = {name: getattr(x, name) for name in x.__dataclass_fields__}
             new = {name: self(v) for name, v in parts.items() if isinstance(v, Dim | tuple)}
-            return x if all(v == parts[name] for name, v in new.items()) else dataclasses.replace(x, **new)
+            # NOTE: what looks the same may be of the other scope.
+            return dataclasses.replace(x, **new) if new else x
         return x
 
     def _dim(self, d: Dim) -> int | Dim:

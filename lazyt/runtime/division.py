@@ -1,17 +1,19 @@
 """Where a long trace can be divided: between equal iterations of a loop, and else at places that few values cross.
 
-No place lies between a backward and the steps that it differentiates.
+No place lies between a backward and the steps that it differentiates, unless these are so many that the backward is
+divided with them (pulls.py): it is *opened*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from lazyt.autograd.engine import BACKWARD
 from lazyt.ir.records import dataclass
+from lazyt.runtime.backward_route import divisible, is_end
 from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.trace import Slot, Step
 
@@ -27,6 +29,9 @@ PART_WEIGHT = 64
 LONGEST = 8192
 # A step of a backward stands for about so many primitives for each step that it differentiates.
 BACKWARD_WEIGHT = 3
+# What a backward of this weight differentiates is divided, if it has so many equal iterations; a part has this weight.
+MIN_OPENED_WEIGHT, MIN_OPENED_ITERATIONS = 2048, 8
+OPENED_PART_WEIGHT = 128
 # Periods that are tried for a range of steps.
 MAX_CANDIDATES = 8
 # Accumulations that are remembered.
@@ -48,23 +53,28 @@ class Iterations:
 class Body:
     """The steps of a trace that compute, in order, and what decides where it can be divided."""
 
-    def __init__(self, path: Sequence[Step]) -> None:
+    def __init__(self, path: Sequence[Step], opened: Collection[Step] = ()) -> None:
+        """opened: backwards that do not keep together what they differentiate."""
         self.steps = [s for s in path if s.op is not INPUT and s.op is not MODE]
         n = len(self.steps)
-        self.weights = np.ones(n + 1, np.int64)  # the last stands for the end
+        self.opened = bool(opened)
+        self.weights = np.array([len(s.slots) for s in self.steps] + [0], np.int64)  # the last stands for the end
         self.closed = np.zeros(
             n + 1, np.int64
         )  # how many backwards (jvp, vmap) reach across the place before each step
+        self.first: dict[Step, int] = {}  # of each backward: where what it differentiates begins
         crossing = np.zeros(n + 2, np.int64)
-        position = {s: i for i, s in enumerate(self.steps)}
+        position = self.position = {s: i for i, s in enumerate(self.steps)}
         readers: dict[Slot, int] = {}  # the last one of each value
         for i, s in enumerate(self.steps):
-            self.weights[i] = len(s.slots)
             if s.op is BACKWARD:
-                first = min((position[x] for x in _differentiated(s) if x in position), default=i)
-                self.weights[i] += BACKWARD_WEIGHT * (i - first)
-                self.closed[first + 1] += 1
-                self.closed[i + 1] -= 1
+                first = self.first[s] = min((position[x] for x in _differentiated(s) if x in position), default=i)
+                if s in opened:
+                    self.weights[first:i] *= 1 + BACKWARD_WEIGHT
+                else:
+                    self.weights[i] += BACKWARD_WEIGHT * (i - first)
+                    self.closed[first + 1] += 1
+                    self.closed[i + 1] -= 1
             elif (opened_by := getattr(s.op, "opened_by", None)) is not None:
                 # The expansion of a jvp or a vmap goes through all that was recorded since.
                 first = min((position[x] for x in opened_by(s) or _differentiated(s) if x in position), default=i)
@@ -77,15 +87,17 @@ class Body:
             if at is not None:
                 crossing[at + 1] += 1
                 crossing[i + 1] -= 1
-        self.weights[n] = 0
         self.closed = np.cumsum(self.closed)
-        self.trains = bool(self.closed.any())
         self.crossing = np.cumsum(crossing)[: n + 1]
         self.total = np.concatenate(([0], np.cumsum(self.weights)))
 
     def is_light(self, start: int, stop: int) -> bool:
         """Whether a range of steps is little work to plan."""
-        return self.weight(start, stop) < (MIN_TRAINING_WEIGHT if self.trains else MIN_WEIGHT)
+        return self.weight(start, stop) < (MIN_TRAINING_WEIGHT if self.trains(start, stop) else MIN_WEIGHT)
+
+    def trains(self, start: int, stop: int) -> bool:
+        """Whether there are backwards in a range of steps."""
+        return bool(self.closed[start + 1 : stop].any())
 
     def weight(self, start: int, stop: int) -> int:
         """About how many primitives a range of steps is written as."""
@@ -123,8 +135,7 @@ def _differentiated(backward: Step) -> set[Step]:
     while todo:
         x = todo.pop()
         s = x.step
-        # NOTE: a leaf, or a later value of one, ends the search: its gradient is asked for there.
-        if s in found or (x.leaf is not None and not hasattr(s.op, "expand")):
+        if s in found or is_end(x):
             continue
         found.add(s)
         todo += [y for y in references(s) if y.requires_grad]
@@ -136,9 +147,39 @@ def boundaries(body: Body) -> list[int]:
     n = len(body.steps)
     if body.is_light(0, n):
         return []
+    found = _places(body, 0, n) - {0, n}
+    return [0, *sorted(found)] if found else []
+
+
+def opened(path: Sequence[Step], body: Body, starts: Sequence[int]) -> tuple[list[int], list[Step]]:
+    """Where parts begin if backwards that are long by themselves are divided too; and which those are.
+
+    Such a backward is a part of its own.
+    """
+    heavy = [s for i, s in enumerate(body.steps) if s.op is BACKWARD and body.weights[i] >= MIN_OPENED_WEIGHT]
+    found = divisible(heavy)
+    places: set[int] = set()
+    while found:
+        places = set(starts)
+        wide, left = Body(path, {*found}), []
+        for s in found:
+            i, first = body.position[s], body.first[s]
+            start = max(j for j in (0, *starts) if j <= first)
+            inside = {j for j in _places(wide, start, i) if start < j < i}
+            if any(j > first for j in inside):
+                places |= {0, i, i + 1, *inside}
+                left.append(s)
+        if left == found:
+            return sorted(places - {len(body.steps)}), found
+        found = left
+    return list(starts), []
+
+
+def _places(body: Body, start: int, stop: int) -> set[int]:
+    """Places in a range of steps that divide it between iterations, and where it is very long; with both its ends."""
     tokens = body.tokens()
     found: set[int] = set()
-    todo = [(0, n)]
+    todo = [(start, stop)]
     while todo:
         start, stop = todo.pop()
         iterations = _iterations(body, tokens, start, stop)
@@ -148,8 +189,7 @@ def boundaries(body: Body) -> list[int]:
         places = _between_iterations(body, iterations)
         found.update(places)
         todo += [(a, b) for a, b in ((start, places[0]), (places[-1], stop)) if b - a < stop - start]
-    found -= {0, n}
-    return [0, *sorted(found)] if found else []
+    return found
 
 
 def _iterations(body: Body, tokens: Array, start: int, stop: int) -> Iterations | None:
@@ -158,6 +198,8 @@ def _iterations(body: Body, tokens: Array, start: int, stop: int) -> Iterations 
     Its period is the distance between occurrences of what is rare: what occurs several times an iteration says less.
     """
     fewest = MIN_ITERATIONS if body.weight(start, stop) >= MIN_WEIGHT else MIN_TRAINING_ITERATIONS
+    if body.opened:
+        fewest = MIN_OPENED_ITERATIONS
     if body.is_light(start, stop) or stop - start < max(fewest, 3):
         return None
     t = tokens[start:stop]
@@ -176,7 +218,8 @@ def _iterations(body: Body, tokens: Array, start: int, stop: int) -> Iterations 
         tried.add(period)
         a, b = _longest(t[period:] == t[:-period])
         b += period
-        if b - a >= fewest * period and (best is None or b - a > 1.1 * (best.stop - best.start)):
+        light = body.is_light(start + a, start + b)
+        if b - a >= fewest * period and not light and (best is None or b - a > 1.1 * (best.stop - best.start)):
             phase = _phase(body, start + a, start + b, period)
             if phase is not None:
                 best = Iterations(start + a, start + b, period, phase)
@@ -212,7 +255,8 @@ def _between_iterations(body: Body, iterations: Iterations) -> list[int]:
     first = iterations.start + (iterations.phase - iterations.start) % iterations.period
     weight = max(body.weight(first, first + iterations.period), 1)
     # NOTE: between iterations that train, the values that one replaces give their memory to what replaces them.
-    step = iterations.period * (1 if body.trains else max(1, PART_WEIGHT // weight))
+    size = OPENED_PART_WEIGHT if body.opened else PART_WEIGHT
+    step = iterations.period * (1 if body.trains(first, iterations.stop) else max(1, size // weight))
     places = list(range(first, iterations.stop + 1, step))
     last = first + (iterations.stop - first) // iterations.period * iterations.period
     return places if places[-1] == last else [*places, last]

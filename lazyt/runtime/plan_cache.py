@@ -21,6 +21,7 @@ from lazyt import on_demand
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.registry import backends, loaded
 from lazyt.config import HOST, general as settings
+from lazyt.ops.residuals import PULL
 from lazyt.runtime import cache_miss, first_run, memory
 from lazyt.runtime.first_run import (
     Recipe,
@@ -421,7 +422,7 @@ def _stepwise(pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars
 
 def _fused(program: Program | None, pos: Step, ext: Ext, later: Later | None) -> bool:
     """Whether the next run of a program is through fused kernels."""
-    if later is not None:
+    if later is not None or pos.op is PULL:
         # NOTE: a backward of the residuals of another plan is another program, so the first plan is one that stays.
         return settings["fuse"]
     new = (program is None or program.seen == 0) and (_shown is None or _shown.sid != pos.sid)
