@@ -30,7 +30,7 @@ LONGEST = 8192
 # A step of a backward stands for about so many primitives for each step that it differentiates.
 BACKWARD_WEIGHT = 3
 # What a backward of this weight differentiates is divided, if it has so many equal iterations; a part has this weight.
-MIN_OPENED_WEIGHT, MIN_OPENED_ITERATIONS = 2048, 8
+MIN_OPENED_WEIGHT, MIN_OPENED_ITERATIONS = 1024, 8
 OPENED_PART_WEIGHT = 128
 # Periods that are tried for a range of steps.
 MAX_CANDIDATES = 8
@@ -93,7 +93,8 @@ class Body:
 
     def is_light(self, start: int, stop: int) -> bool:
         """Whether a range of steps is little work to plan."""
-        return self.weight(start, stop) < (MIN_TRAINING_WEIGHT if self.trains(start, stop) else MIN_WEIGHT)
+        training = MIN_TRAINING_WEIGHT if self.trains(start, stop) else MIN_WEIGHT
+        return self.weight(start, stop) < (MIN_OPENED_WEIGHT if self.opened else training)
 
     def trains(self, start: int, stop: int) -> bool:
         """Whether there are backwards in a range of steps."""

@@ -96,6 +96,11 @@ class Part:
 _templates: dict[int, Template] = {}
 
 
+def forget() -> None:
+    """Forget all templates, which have the plans of their programs."""
+    _templates.clear()
+
+
 def part_of(
     live: list[Step], inputs: list[Slot], want: list[Slot], unread: list[Slot], done: list[Slot],
     extents: tuple[int, ...], section: Section | None,

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 class Partition:
-    """The parts of one trace for some wanted values."""
+    """The parts of one trace for some wanted values; `is_one` if it is divided only because a backward is."""
 
     def __init__(
         self, path: Sequence[Step], places: Places, extents: tuple[int, ...], want: Sequence[Slot],
     ) -> None:  # fmt: skip
-        self.want = list(want)
+        self.want, self.is_one = list(want), places.is_one
         self.numbers: dict[Slot, int] = dict(input_numbers(path).items())
         self._extents = extents
         self._need, self._kept = set(want), set(want)
@@ -127,6 +127,7 @@ class Places:
     def __init__(self, path: Sequence[Step]) -> None:
         body = Body(path)
         starts = accumulation(body) or ([] if len(path) <= MIN_STEPS else boundaries(body))
+        self.is_one = not starts  # but for backwards that are divided
         starts, opened_here = opened(path, body, starts)
         ends = [*starts[1:], len(body.steps)]
         self.chunks = [body.steps[a:b] for a, b in zip(starts, ends, strict=True)] if starts else []

@@ -26,7 +26,7 @@ from lazyt.errors import (
 from lazyt.runtime.first_run import Stepwise
 from lazyt.runtime.liveness import apart, commit, is_wanted, stand, wanted_of
 from lazyt.runtime.parts import Progress
-from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan
+from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan, is_shown
 from lazyt.runtime.replay import Again, counters
 from lazyt.runtime.replay_update import remember
 from lazyt.runtime.subprograms import Partition, iteration_left, partition
@@ -304,8 +304,10 @@ def _compute_parts(
 def _compute_on_one(
     snapshot: _Snapshot | PartRun, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None
 ) -> list[Data]:  # fmt: skip
-    if type(snapshot) is _Snapshot and (parts := partition(snapshot.pos, snapshot.ext, want)) is not None:
-        return _compute_parts(snapshot, parts, want, report)
+    if type(snapshot) is _Snapshot and not is_shown(snapshot.pos):
+        parts = partition(snapshot.pos, snapshot.ext, want)
+        if parts is not None:
+            return _compute_parts(snapshot, parts, want, report)
     extents = snapshot.ext.values
     t0 = perf_counter()
     try:
