@@ -19,7 +19,7 @@ import lazyt as lt
 from lazyt.backends.registry import available, host
 from lazyt.config import HOST, cpu as switches, general
 from lazyt.ir import graph as g
-from lazyt.runtime import first_run, memory, plan_cache, sync as syncing
+from lazyt.runtime import division, first_run, memory, parts, plan_cache, sync as syncing
 from lazyt.runtime.device import Device
 from lazyt.testing.closeness import Work, work_of
 from lazyt.tracing.call_site import user_site
@@ -31,6 +31,11 @@ from lazyt.tracing.trace import Ext, Slot, Step, Trace, local
 NEVER, ALWAYS, RANDOM = "never", "always", "random"
 # How much work is divided among threads, and which results may take the memory of inputs.
 _SIZES = host().work_sizes
+# Where programs are divided, if they are at all: the sizes of `lazyt/runtime/division.py`.
+_DIVIDED = {
+    "MIN_WEIGHT": 64, "MIN_TRAINING_WEIGHT": 64, "PART_WEIGHT": 8, "MIN_OPENED_WEIGHT": 48,
+    "MIN_OPENED_ITERATIONS": 3, "OPENED_PART_WEIGHT": 24,
+}  # fmt: skip
 # Plans of one operation that were bound while work was divided finely: nobody else should run by them.
 _fine_kinds: dict[Any, Any] = {}
 # Those of a mode in which all is interpreted that may be.
@@ -54,6 +59,7 @@ class Mode:
     interpret: bool = False  # the interpreter of the graph IR in place of kernels
     fine: bool = False  # small programs divide work among threads and overwrite inputs as large ones do
     first: bool = False  # exact steps of a small program by NumPy, each time as if it were the first in the process
+    divided: bool = False  # programs run in parts, and backwards with them, as far longer ones do
     short: bool = False  # recorded and synced as users do, by the shortest ways: what is tried is that these agree
 
     def due(self) -> Callable[[int], bool]:
@@ -157,6 +163,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
     settings, programs, threads = dict(general), plan_cache._programs, lt.get_num_threads()
     kinds, interpreted = first_run._kinds, first_run.INTERPRETED
     allowed, sizes = dict(switches), [getattr(module, name) for module, name in _SIZES]
+    templates, divided = parts._templates, {name: getattr(division, name) for name in _DIVIDED}
     try:
         general.update(strict=True, fuse=m.fuse, tiers=m.tiers, interpret=m.interpret or settings["interpret"])
         general["first"] = m.first
@@ -168,7 +175,10 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
                 setattr(module, name, 1)
         if m.first:
             first_run._kinds, first_run.INTERPRETED = _kinds_by_numpy, sys.maxsize
-        plan_cache._programs = {}
+        plan_cache._programs, parts._templates = {}, {}
+        if m.divided:
+            for name, size in _DIVIDED.items():
+                setattr(division, name, size)
         if m.threads is not None:
             lt.set_num_threads(m.threads)
         local.trace = inner
@@ -181,6 +191,9 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
         switches.update(allowed)
         for (module, name), size in zip(_SIZES, sizes, strict=True):
             setattr(module, name, size)
+        for name, size in divided.items():
+            setattr(division, name, size)
+        parts._templates = templates
         plan_cache._programs, first_run._kinds, first_run.INTERPRETED = programs, kinds, interpreted
         if m.threads is not None:
             lt.set_num_threads(threads)

@@ -135,6 +135,19 @@ FORWARDS = (
     "xp.tanh(xp.tanh(x @ w + v) @ w + v)", "xp.cumulative_sum(x * v, axis=-1) + w[0]", "xp.where(x > 0, v, x) @ w",
     "(x * v)[::-1] + w.T[0]", "xp.sort(w, axis=-1)[0] * x * v",
 )  # fmt: skip
+# What an iteration of a recurrence makes of `h` (n, d), before its loss; states may be held, written and read.
+RECURRENT = (
+    "h = xp.tanh(h @ w + x * v)", "h = h * 0.5 + xp.tanh(h) @ w * 0.2", "h = xp.softmax(h @ w, axis=-1) + h * v",
+    "h = xp.tanh(h * v + w[j % {d}])", "h = xp.tanh(h @ w); states.append(h)", "u = xp.tanh(h @ w); h = h * 0.7 + u * v",
+    "h = xp.tanh(h @ w); h[0] = h[-1] * 0.5", "h = h - xp.mean(h * v, axis=-1, keepdims=True); states = [h[0], *states][:5]",
+    "h = xp.where(h > 0, h, x * 0.5) @ w * 0.4", "z = h[1:] * v; h = xp.concat([z, xp.tanh(h[:1] @ w)])",
+    "h = xp.tanh(h @ w + (xp.stack(states).sum() if j % 3 == 0 and states else 0.0)); states.append(v * j)",
+)  # fmt: skip
+# Losses of all states, and what may stand between the recurrence and its backward.
+OF_STATES = (
+    "{loss}",
+    "{loss} + xp.sum(xp.concat([xp.reshape(s, (-1,)) for s in states]) ** 2) * 0.01 if states else {loss}",
+)
 MODULES = ("Linear({d}, {d})", "Tanh()", "ReLU()", "LayerNorm({d})", "Dropout(0.3)", "BatchNorm1d({d})", "GELU()")
 OPTIMIZERS = (
     "SGD({p}, lr=0.1)", "SGD({p}, lr=0.05, momentum=0.9)", "SGD({p}, lr=0.05, momentum=0.9, nesterov=True)",
@@ -379,7 +392,18 @@ class LongWriter:
         if self.family == "modes":
             out += self.in_modes(h, loss)
             return [*out, *self.on_gradients()]
-        out += [f"h = {h}", *self.on_gradients(), f"loss = {loss}"]
+        out += [f"h = {h}", *self.on_gradients()]
+        if self.pick(3) == 0:
+            # A recurrence: its backward may be divided.
+            inner = self.fill(self.one(RECURRENT))
+            turns = self.one(("12", "9 + k % 4", "30", "8"))
+            out += [
+                "states = []",
+                f"if h.shape == x.shape:\n    for j in range({turns}):\n        {inner}",
+                *self.on_gradients(),
+            ]
+            loss = self.one(OF_STATES).replace("{loss}", loss)
+        out.append(f"loss = {loss}")
         back = self.pick(10)
         out += {
             0: ["loss.backward(retain_graph=True)", "loss.backward()"],
