@@ -196,7 +196,7 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
             stored.append((i, path[i], place.get(i, -1) if results[i] is None else -1))
     bound = None
     if slots:
-        if type(plan) is not Plan:
+        if not isinstance(plan, Plan):
             return
         bound = plan.executable.bound.get(ext.values)
         if last is not None and bound is not None and not bound.has_replay:

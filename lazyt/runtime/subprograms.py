@@ -383,6 +383,8 @@ class Part:
 class Partition:
     """The parts of one trace for some wanted values."""
 
+    linked: Any = None  # whether all of them were computed by known plans, then as one run (see linked_parts.py)
+
     def __init__(
         self, path: Sequence[Step], steps: Sequence[Step], starts: Sequence[int], extents: tuple[int, ...],
         want: Sequence[Slot],
