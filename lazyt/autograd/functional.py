@@ -23,7 +23,7 @@ from lazyt.tracing.record import begin, record, slot_of
 from lazyt.tracing.refusals import check_function
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import Gradient, Handle
-from lazyt.tracing.trace import Slot, Trace
+from lazyt.tracing.trace import Slot, Trace, local
 from lazyt.tracing.tracebacks import api_boundary
 
 
@@ -42,6 +42,8 @@ def flatten(tree: Any, leaves: list[Handle]) -> Any:
 
 
 class _At:
+    __slots__ = ("n",)
+
     def __init__(self, n: int) -> None:
         self.n = n
 
@@ -92,8 +94,6 @@ def _pulled_back(
     tr: Trace, busy: bool, outputs: Sequence[Handle], cotangents: Sequence[Handle], inputs: Sequence[Handle],
     records: Sequence[Gradient],
 ) -> tuple[list[Handle], bool]:  # fmt: skip
-    if not cotangents and (made := _pulled_again(tr, outputs, records)) is not None:
-        return made, True
     others: list[Gradient] = []
     outs = [slot_of(tr, o) for o in outputs]
     cts = [slot_of(tr, c) for c in cotangents]
@@ -140,17 +140,17 @@ def _remember(
         s.pulled = outs[0], FOR_FUNCTION, [places[m] for m in records], [order.index(m) for m in records]
 
 
-def _pulled_again(tr: Trace, outputs: Sequence[Handle], records: Sequence[Gradient]) -> list[Handle] | None:
-    """What `_pulled_back` came to at this step the last time: cotangents of the same leaves, that nobody else has.
+def _pulled_again(tr: Trace, output: Handle, records: Sequence[Gradient]) -> list[Handle] | None:
+    """What `_pull_back` came to at this step the last time: cotangents of the same leaves, that nobody else has.
 
     None, and nothing done, where it may be another.
     """
     s = tr.pos.next
     memo = s.pulled
-    if memo is None or memo[1] is not FOR_FUNCTION or memo[0] is not outputs[0]._slot or tr.more:
+    if memo is None or memo[1] is not FOR_FUNCTION or memo[0] is not output._slot or tr.more:
         return None
     _, _, leaves, order = memo
-    if len(outputs) != 1 or len(leaves) != len(records):
+    if len(leaves) != len(records):
         return None
     metas = tr.metas
     for i, m in zip(leaves, records):  # noqa: B905 - strict costs, and they are as many
@@ -259,8 +259,12 @@ def _differentiated(
                 raise AutogradError(f"grad: the function must return a tensor, not {type(value).__name__!r}")
             if value.shape != ():
                 raise AutogradError(f"grad: the function must return a scalar, not shape {value.shape}")
+            again, alone = _pulled_again(local.trace, value, records), True
             grads: list[Any]
-            grads, alone = _pull_back([value], [], tracked, records)
+            if again is not None:
+                grads = again
+            else:
+                grads, alone = _pull_back([value], [], tracked, records)
             made: list[Any] = []
             shape = flatten(out, made) if valued or has_aux else None
             if made:
