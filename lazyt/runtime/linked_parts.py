@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from lazyt.tracing.trace import Slot, Trace
 
 Extents = tuple[int, ...]
+# Seconds that a part takes at most, on average, and all of them: to look up a longer one is little beside it, and an
+# interrupt waits for the end of a native program.
+LONG_PART, LONG = 1e-3, 0.1
 # What `Partition.linked` is after the first run by known plans, and where the parts cannot be linked.
 ONCE, NEVER = "once", "never"
 
@@ -51,10 +54,10 @@ class _Bindings:
         self.bound = {bound.extents: bound}
 
 
-def link(tr: Trace, want: Sequence[Slot], segment: Segment | None) -> LinkedPlan | None:
-    """The plan for a replay of this trace, whose parts were just computed; None if it did not come often enough.
+def link(tr: Trace, want: Sequence[Slot], segment: Segment | None, seconds: float) -> LinkedPlan | None:
+    """The plan for a replay of this trace; None if it did not come often enough, or is not to be linked.
 
-    want: the wanted values and those that the segment keeps.
+    want: the wanted values and those that the segment keeps. seconds: how long the parts have just run.
     """
     pos, ext = tr.pos, tr.ext
     parts = partition(pos, ext, want)
@@ -65,7 +68,7 @@ def link(tr: Trace, want: Sequence[Slot], segment: Segment | None) -> LinkedPlan
         return None
     if parts.linked is None:
         parts.linked = ONCE
-    elif parts.linked is ONCE:
+    elif parts.linked is ONCE and seconds < min(LONG, LONG_PART * len(parts.parts)):
         parts.linked = _linked(parts, want, tr.scalars, ext.values) or NEVER
         return None if parts.linked is NEVER else parts.linked
     found: LinkedPlan | None = parts.linked if isinstance(parts.linked, LinkedPlan) else None

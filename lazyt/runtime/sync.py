@@ -158,8 +158,9 @@ def sync(
                 _finish(tr, report)
                 return
             if (report.plan_hit or not slots) and not extra:
-                as_one = linked_parts.link(tr, want, segment) if report.parts else report.plan
-                if as_one is not None or not report.parts:
+                parts = report.parts
+                as_one = linked_parts.link(tr, want, segment, report.run_time) if parts else report.plan
+                if as_one is not None or not parts:
                     remember(tr, as_one, slots, holders, others, segment, idle, receipt.donated)
             _finish(tr, report)
         finally:

@@ -11,7 +11,7 @@ import pytest
 import lazyt as lt
 from lazyt import nn, optim
 from lazyt.errors import IndexOutOfRange
-from lazyt.runtime import subprograms
+from lazyt.runtime import linked_parts, subprograms
 from lazyt.runtime.linked_parts import NEVER, LinkedPlan
 from lazyt.tracing.trace import local
 
@@ -23,6 +23,9 @@ def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short programs are divided as long ones are."""
     for name, value in (("MIN_WEIGHT", 30), ("MIN_TRAINING_WEIGHT", 30), ("PART_WEIGHT", 8)):
         monkeypatch.setattr(subprograms, name, value)
+    # NOTE: on a busy machine a part may take any time.
+    monkeypatch.setattr(linked_parts, "LONG", 1e9)
+    monkeypatch.setattr(linked_parts, "LONG_PART", 1e9)
     local.trace.reset_trie()
 
 
@@ -80,6 +83,14 @@ def test_a_trace_that_comes_again_runs_as_one(program: Callable[[], list[lt.Tens
             np.testing.assert_array_equal(a, b)
     assert not any(linked[:3]) and linked[-1]
     assert len(report.ran) < 8 and f"{report.parts}, by" in str(report)
+
+
+def test_what_runs_long_stays_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linked_parts, "LONG", 1e-9)
+    for _ in range(6):
+        _kept = normalized()
+        lt.sync()
+        assert not is_linked()
 
 
 def shifted(scale: float, first: int, table: lt.Tensor) -> list[lt.Tensor]:

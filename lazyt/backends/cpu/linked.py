@@ -22,8 +22,7 @@ from lazyt.backends.cpu.thread_pool import Program
 if TYPE_CHECKING:
     from lazyt.backends.interface import Run
 
-# Of longer programs each run is small beside the whole, and an interrupt waits for the end of one.
-MAX_ROWS = 2048
+MAX_ROWS = 8192
 # A replay spells out each base that moves.
 MAX_MOVING = 1024
 # Bytes of results that could take the memory of what a run reads: so few are sooner copied than run apart.
