@@ -27,17 +27,17 @@ else:
 
 
 class Later:
-    """What a later backward goes through: from these values to the versions of leaves, and to what was synced before.
+    """What a later backward goes through: from these values to groups of others, of each of which it is one gradient.
 
     name: the values by their positions; equal ones of one program are the same.
     """
 
-    def __init__(self, outputs: Sequence[Slot], reach: Reach) -> None:
+    def __init__(self, outputs: Sequence[Slot], groups: Sequence[Sequence[Slot]], leaves: Sequence[Slot] = ()) -> None:
+        """leaves: who has the record of each gradient."""
         self.outputs = list(outputs)
-        self.name = tuple((x.step.index, x.k) for x in outputs)
-        # Of each gradient: the values that it is of, whose record is that of the first one's leaf.
-        self.groups = [*reach.leaves.values(), *([x] for x in reach.synced)]
-        self.leaves = [*reach.leaves, *reach.synced]
+        self.groups = [list(group) for group in groups]
+        self.leaves = list(leaves)
+        self.name = tuple([(x.step.index, x.k) for some in ([*outputs], *self.groups) for x in some]), len(outputs)
 
     def pulled(self, low: Lowered) -> tuple[list[Node], tuple[int, int]]:
         """The values and, for cotangents that are inputs of negative numbers, the gradients; how many there are."""
@@ -58,7 +58,10 @@ def later(path: Sequence[Step], outputs: Sequence[Slot], reach: Reach) -> Later 
         return None
     special = any(hasattr(s.op, "expand") and not _is_leaf(s) for s in reach.steps)
     bounded = path[-1].mixed or any(s.mode.memory is not None for s in path)
-    return None if special or bounded or lane_bound(path) else Later(outputs, reach)
+    if special or bounded or lane_bound(path):
+        return None
+    groups = [*reach.leaves.values(), *([x] for x in reach.synced)]
+    return Later(outputs, groups, [*reach.leaves, *reach.synced])
 
 
 def _is_leaf(s: Step) -> bool:

@@ -125,10 +125,23 @@ def _pull(b: Builder, n: Node, found: Found, through: dict[Node, bool]) -> None:
         case g.Opaque(fn=fn, outputs=outputs):
             cts = OPAQUE_VJP[fn](b, n, tuple(found[n].get(i) for i in range(len(outputs))))
         case _:
+            start = len(b.nodes)
             cts = VJP[n.op](b, n, found[n][0])
+            if n in b.copies:
+                cts = _read_copy(b, n, b.nodes[start:], cts)
     for o, ct in zip(n.operands, cts, strict=True):
         if ct is not None and o in through:
             _contribute(b, found, o, 0, ct)
+
+
+def _read_copy(b: Builder, n: Node, made: Sequence[Node], cts: tuple[Node | None, ...]) -> tuple[Node | None, ...]:
+    """What a rule has `made`, reading the stored copy of n in place of n: that need not be computed again then."""
+    new = {n: b.copies[n]}
+    for m in made:
+        if any(o in new for o in m.operands):
+            b.site = m.site
+            new[m] = b.make(m.op, tuple(new.get(o, o) for o in m.operands), m.attrs, m.shape, m.dtype)
+    return tuple(ct if ct is None else new.get(ct, ct) for ct in cts)
 
 
 def _mark_local(made: Sequence[Node], origin: Any, carried: set[Node]) -> None:

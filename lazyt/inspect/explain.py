@@ -10,14 +10,17 @@ from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import nbytes
 from lazyt.runtime.liveness import wanted_of
 from lazyt.runtime.memory_budget import described
-from lazyt.runtime.plan_cache import Plan, build, peek, runs_alone, shown
-from lazyt.runtime.subprograms import partition
+from lazyt.runtime.plan_cache import Plan, build, is_shown, peek, runs_alone, shown
+from lazyt.runtime.pulls import Pull
+from lazyt.runtime.subprograms import Partition, partition
 from lazyt.runtime.sync import differentiable
 from lazyt.tracing.printer import aligned, bytes_text, count_text, html_text, plural, time_text
 from lazyt.tracing.tensor_state import Handle, Holder
 from lazyt.tracing.trace import Ext, Slot, Step, Trace, local
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lazyt.autograd.later import Later
     from lazyt.backends.interface import Bound
     from lazyt.ir.graph import Node
@@ -149,13 +152,22 @@ def explain(*tensors: Handle, fused: bool = True) -> Explanation | PartsExplanat
     >>> lt.explain(y).kernels
     [<kernel zeros + exp + softmax: 4 rows of 32, 3 passes over each>]
     """
+    return _explain(tensors, fused and settings["fuse"], False)
+
+
+def explain_whole(*tensors: Handle) -> Explanation | PartsExplanation | Nothing:
+    """`explain`, as one program also where a sync would divide that only because a backward in it is long."""
+    return _explain(tensors, settings["fuse"], True)
+
+
+def _explain(tensors: Sequence[Handle], fused: bool, whole: bool) -> Explanation | PartsExplanation | Nothing:
     tr: Trace = local.trace
     slots = [s for t in tensors if (s := _slot(t)) is not None]
     if tensors and not slots:
         return Nothing("the value is there")
     if any(s.step.owner is not tr for s in slots):
         return Nothing("it is pending in another thread")
-    pos, fused = tr.pos, fused and settings["fuse"]
+    pos = tr.pos
     if pos.parent is None:
         return Nothing("nothing is pending")
     wanted = wanted_of(tr)[0]
@@ -164,16 +176,30 @@ def explain(*tensors: Handle, fused: bool = True) -> Explanation | PartsExplanat
     if not want:
         return Nothing("nobody holds what is pending")
     scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
-    parts = partition(pos, tr.ext, want) if fused else None
-    if parts is None:
+    parts = partition(pos, tr.ext, want) if fused and not is_shown(pos) else None
+    if parts is None or (whole and parts.is_one):
         return _explained(pos, tr.ext, want, scalars, fused, slots, None if segment is None else segment.later)
-    return PartsExplanation(
-        [
-            (_explained(p.end(), p.form.ext, p.wanted, p.scalars_of(scalars), True, []), len(same))
-            for same in parts.alike()
-            for p in same[:1]
-        ]
-    )
+    return _explained_parts(parts, scalars)
+
+
+def _explained_parts(parts: Partition, scalars: list[Any]) -> PartsExplanation:
+    """What would run for the parts of a long trace: each kind once, with how many there are."""
+    found: list[tuple[Explanation, int]] = []
+    stored: dict[tuple[Any, ...], Explanation] = {}  # of parts that a backward goes through
+    for same in parts.alike():
+        p = same[0]
+        if isinstance(p, Pull):
+            forward = stored[p.forward.kind()]
+            residuals, value = forward.plan.residuals, forward.bound.value
+            assert residuals is not None, "a plan of what a backward pulls back stores them"
+            run = p.over(residuals, [], [tuple(map(value, n.shape)) for n in residuals.stored], scalars)
+        else:
+            run = p.over([], scalars)
+        shown = _explained(run.pos, run.ext, run.want, run.scalars, True, [], run.later)
+        if run.later is not None:
+            stored[p.kind()] = shown
+        found.append((shown, len(same)))
+    return PartsExplanation(found)
 
 
 def _explained(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazyt.backends.registry import backends
 from lazyt.errors import NoResult, NotSupportedError
-from lazyt.inspect.explain import Explanation, Nothing, explain
+from lazyt.inspect.explain import Explanation, Nothing, explain_whole
 from lazyt.inspect.kernels import sizes
 from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import nbytes
@@ -221,12 +221,13 @@ def plan(*values: Handle) -> MemoryPlan:
 
     values: pending tensors, such as the loss of a step that is recorded; without any, all that is pending. Whatever is
     given, a sync computes everything that is held, so that is what is planned; NoResult where nothing is pending. A
-    sync that follows runs the plan that is shown, and does not make it again.
+    sync that follows runs the plan that is shown, and does not make it again, also where it would have divided a long
+    backward.
 
     `print` shows the peak, a line for each value that the backward reads (bytes, operation, dtype and shape, the user's
     line, the gradients that read it, the launches of its life, or that it is recomputed and why), and a picture of the
-    memory over the launches. Raises NotSupportedError for a trace so long that it runs in parts, and OutOfMemory under
-    a `budget` that is too small.
+    memory over the launches. Raises NotSupportedError for the trace of a long loop, which runs in parts, and
+    OutOfMemory under a `budget` that is too small.
 
     >>> import lazyt as lt
     >>> x = lt.ones((8, 4))
@@ -241,7 +242,7 @@ def plan(*values: Handle) -> MemoryPlan:
     True
     """
     tr: Trace = local.trace
-    found: Any = explain(*values)
+    found: Any = explain_whole(*values)
     if isinstance(found, Nothing):
         raise NoResult(f"memory.plan: nothing would run: {found.why}")
     if not isinstance(found, Explanation):

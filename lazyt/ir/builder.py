@@ -49,6 +49,7 @@ class Builder:
         self.site: Any = None
         self._made: dict[tuple[Any, ...], Node] = {}
         self.tracked: list[bool] = []  # by serial number: whether a node is made from a `track`; kept by reverse mode
+        self.copies: dict[Node, Node] = {}  # of values that are stored: what reads the stored copy
 
     def make(self, op: str, operands: tuple[Node, ...], attrs: g.Attrs, shape: g.Shape, dtype: np.dtype) -> Node:
         """The node with these parts, made once."""
@@ -67,7 +68,7 @@ class Builder:
         """A builder that continues from here: its nodes are not seen here, but its guards are (one scope)."""
         other = Builder(self.scope, self.share)
         other.nodes, other._made, other.site = list(self.nodes), dict(self._made), self.site
-        other.tracked = list(self.tracked)
+        other.tracked, other.copies = list(self.tracked), dict(self.copies)
         return other
 
     # Extents
@@ -147,6 +148,13 @@ class Builder:
 
     def stop(self, x: Node) -> Node:
         return self.make("stop", (x,), None, x.shape, x.dtype)
+
+    def known(self, y: Node, x: Node, copy: bool = False) -> Node:
+        """The value x with the gradient of y; copy: x is the stored value of y, so the derivative of y reads it too."""
+        n = self.make("known", (y, x), None, self.same_shape(y.shape, x.shape), x.dtype)
+        if copy:
+            self.copies[y] = n
+        return n
 
     # Movement
 

@@ -24,6 +24,7 @@ from lazyt.ir.passes import schedule as s
 from lazyt.ir.passes.fusion_result import Fused, Group, Root
 from lazyt.ir.passes.index_maps import Place
 from lazyt.ir.passes.kernelize import AccessArg, KernelCall, ScalarArg
+from lazyt.ir.residuals import Residuals
 from lazyt.ir.symbolic import Dim, Scope
 
 if TYPE_CHECKING:
@@ -36,10 +37,12 @@ _RECORDS: tuple[type, ...] = (
     g.Input, g.Scalar, g.Constant, g.ExtentValue, g.Axis, g.Axes, g.Slice, g.Pad, g.Window, g.Convolution, g.Scatter,
     g.Sizes, g.Opaque, g.Item, g.Identity, k.Access, k.Affine, k.Load, k.Gather, k.Index, k.Scalar, k.Const, k.Op,
     k.Cast, k.Reduce, k.Check, k.Store, k.Stage, ScalarArg, AccessArg, KernelCall, s.MatmulCall, s.LibraryCall,
-    s.AttentionCall, s.ScatterCall, s.Schedule, Graph, s.Donation,
+    s.AttentionCall, s.ScatterCall, s.Schedule, Graph, s.Donation, Residuals,
 )  # fmt: skip
+# Of residuals: what each process has of its own.
+_OWN = ("key", "number")
 _KIND_OF = {cls: i for i, cls in enumerate(_RECORDS)}
-_FIELDS = {cls: tuple(f.name for f in dataclasses.fields(cls)) for cls in _RECORDS}
+_FIELDS = {cls: tuple(f.name for f in dataclasses.fields(cls) if f.name not in _OWN) for cls in _RECORDS}
 # Those of which equal ones are one.
 _VALUES = frozenset(cls for cls in _RECORDS if "__eq__" in vars(cls) and cls.__hash__ is not None)
 _TUPLE, _LIST, _SET, _FROZENSET, _DICT, _DTYPE, _NODE, _ORIGIN, _KERNEL, _GROUP, _DIM, _ATOM = range(
@@ -59,6 +62,7 @@ class Stored(NamedTuple):
     division: Fused
     fused: bool
     guards: Guards
+    residuals: Residuals | None = None
 
 
 class _Writer:
@@ -163,6 +167,7 @@ def dumps(plan: Stored, scope: Scope) -> bytes:
         writer.field(x)
         for x in (
             plan.schedule.graph.nodes, plan.schedule, plan.division.stored, plan.division.why, plan.fused, plan.guards,
+            plan.residuals,
         )
     ]  # fmt: skip
     guards = [(kind, _plain(a), _plain(b)) for kind, a, b in plan.guards]
@@ -180,8 +185,8 @@ def loads(data: bytes, sites: Sequence[Any], extents: Sequence[int], line: Any =
     if not all(_HOLDS[kind](_evaluated(a, extents), _evaluated(b, extents)) for kind, a, b in guards):
         return None
     made = _read(table, sites, line)
-    _, schedule, stored, why, fused, guards = (made[x[0]] if x.__class__ is tuple else x for x in roots)
-    return Stored(schedule, Fused([], stored, why), fused, guards)
+    _, schedule, stored, why, fused, guards, residuals = (made[x[0]] if x.__class__ is tuple else x for x in roots)
+    return Stored(schedule, Fused([], stored, why), fused, guards, residuals)
 
 
 def _read(table: list[tuple[Any, ...]], sites: Sequence[Any], line: Any) -> list[Any]:
@@ -260,7 +265,8 @@ def _evaluated(a: Any, extents: Sequence[int]) -> int:
                 value = extents[operands[0]]
             else:
                 x, *y = [_evaluated(o, extents) for o in operands]
-                value = x // y[0] if kind == "floordiv" else max(x, *y)
+                # NOTE: a named sum is of one operand, which it is.
+                value = x // y[0] if kind == "floordiv" else max((x, *y))
             coefficient *= value
         total += coefficient
     return total

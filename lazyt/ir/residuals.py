@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from lazyt.ir import graph as g
@@ -34,44 +35,59 @@ WIDENING = frozenset(MOVEMENT) - {"slice", "concat"}
 _numbers = itertools.count()
 
 
+@dataclass(eq=False, repr=False)
 class Residuals:
-    """The second of the two programs: its nodes in order, of which `stored` and `cotangents` are given to it.
+    """The second of the two programs: its nodes in order, of which `stored` and cotangents are given to it.
 
     Two are equal only if they are the same object: they are part of the keys of the programs that they are written in.
     """
 
-    def __init__(
-        self, graph: Graph, outputs: Sequence[Node], n_values: int, gradients: Sequence[Node], free: Container[Node]
-    ) -> None:  # fmt: skip
-        """outputs: of the forward program, the last ones are the values that are differentiated; free: what is made of
-        its inputs by next to nothing."""
-        self.number = next(_numbers)
-        self.values = [(n.shape, n.dtype) for n in outputs[len(outputs) - n_values :]]
-        self.gradients = list(gradients)
-        forward = {*g.reachable([*outputs, *graph.kept])}
-        forward |= {n for n in graph.nodes if n.op == "item" and n.operands[0] in forward}
-
-        def is_stored(n: Node) -> bool:
-            # NOTE: inputs too: the forward program's may be overwritten when it ends, unless they are its results.
-            if isinstance(n.attrs, g.Input):
-                return n.attrs.index >= 0
-            return n in forward and n not in free and not _is_made_again(n)
-
-        needed = g.reachable(gradients, lambda n: not is_stored(n))
-        self.stored = [n for n in needed if is_stored(n)]
-        own = {*self.stored}
-        self.nodes = [n for n in needed if n not in own]
-        self.scalars = sorted({n.attrs.position for n in self.nodes if isinstance(n.attrs, g.Scalar)})
-        atoms: dict[tuple[str, int], None] = {}
-        met: set[Dim] = set()
-        for n in needed:
-            for d in _dims(n):
-                _collect(d, atoms, met)
-        self.symbols = [k for kind, k in atoms if kind == "symbol"]
-        self.offsets = [k for kind, k in atoms if kind == "offset"]
+    values: list[tuple[g.Shape, np.dtype]]  # of the forward program, those that are differentiated
+    gradients: list[Node]
+    stored: list[Node]
+    nodes: list[Node]
+    # What its arguments are in the forward program.
+    scalars: list[int]
+    symbols: list[int]
+    offsets: list[int]
+    # What stands for it in other processes: the file that has it, with the plan of the forward program.
+    key: str | None = None
+    number: int = field(default_factory=_numbers.__next__)
 
     def __repr__(self) -> str:
         return f"Residuals({self.number})"
+
+
+def residuals_of(
+    graph: Graph, outputs: Sequence[Node], n_values: int, gradients: Sequence[Node], free: Container[Node]
+) -> Residuals:  # fmt: skip
+    """What a graph with these gradients stores for them, and what computes them of that.
+
+    outputs: of the forward program, the last ones are the values that are differentiated; free: what is made of its
+    inputs by next to nothing.
+    """
+    forward = {*g.reachable([*outputs, *graph.kept])}
+    forward |= {n for n in graph.nodes if n.op == "item" and n.operands[0] in forward}
+
+    def is_stored(n: Node) -> bool:
+        # NOTE: inputs too: the forward program's may be overwritten when it ends, unless they are its results.
+        if isinstance(n.attrs, g.Input):
+            return n.attrs.index >= 0
+        return n in forward and n not in free and not _is_made_again(n)
+
+    needed = g.reachable(gradients, lambda n: not is_stored(n))
+    stored = [n for n in needed if is_stored(n)]
+    own = {*stored}
+    nodes = [n for n in needed if n not in own]
+    scalars = sorted({n.attrs.position for n in nodes if isinstance(n.attrs, g.Scalar)})
+    atoms: dict[tuple[str, int], None] = {}
+    met: set[Dim] = set()
+    for n in needed:
+        for d in _dims(n):
+            _collect(d, atoms, met)
+    symbols, offsets = ([k for kind, k in atoms if kind == wanted] for wanted in ("symbol", "offset"))
+    values = [(n.shape, n.dtype) for n in outputs[len(outputs) - n_values :]]
+    return Residuals(values, list(gradients), stored, nodes, scalars, symbols, offsets)
 
 
 def _is_made_again(n: Node) -> bool:
@@ -122,6 +138,11 @@ class Bound:
         moved = _Moved(self)
         return [(moved(shape), dtype) for shape, dtype in self.residuals.values]
 
+    def moved(self, shape: g.Shape) -> g.Shape:
+        """A shape of the forward program in this one."""
+        found: g.Shape = _Moved(self)(shape)
+        return found
+
 
 class _Moved:
     """Replaces extents; each is worked out once."""
@@ -142,7 +163,8 @@ class _Moved:
         if dataclasses.is_dataclass(x) and not isinstance(x, type):
             parts = {name: getattr(x, name) for name in x.__dataclass_fields__}
             new = {name: self(v) for name, v in parts.items() if isinstance(v, Dim | tuple)}
-            return x if all(v == parts[name] for name, v in new.items()) else dataclasses.replace(x, **new)
+            # NOTE: what looks the same may be of the other scope.
+            return dataclasses.replace(x, **new) if new else x
         return x
 
     def _dim(self, d: Dim) -> int | Dim:

@@ -230,7 +230,7 @@ def _clip(b: Builder, x: Operand, *rest: Any) -> Node:
         above = b.gt(v, nodes[-1])
         of = b.select(b.or_(above, b.lt(nodes[-1], nodes[1])) if has_min else above, nodes[-1], of)
     of = b.select(b.and_(*inside) if len(inside) == 2 else inside[0], v, of)
-    return b.make("known", (of, b.stop(y)), None, y.shape, d)
+    return b.known(of, b.stop(y))
 
 
 def _clip_numpy(x: Any, min: Any = None, max: Any = None) -> Any:

@@ -44,7 +44,7 @@ def mapped(b: Builder, x: Node, axis: int, m: AxisMap) -> Node:
     terms = b.select(b.ne(shares, b.expand_to(zero, shares.shape)), b.mul(spread, shares), zero_like(b, spread))
     nothing = b.expand_to(zero, (m.reads.shape[0], *permuted.shape[1:]))
     total = _moved(b, b.scatter(nothing, terms, (m.fed,), (0,), "add"), x.ndim, axis)
-    return b.make("known", (total, b.stop(value)), None, value.shape, value.dtype)
+    return b.known(total, b.stop(value))
 
 
 def picked(b: Builder, x: Node, axis: int, reads: Node) -> Node:

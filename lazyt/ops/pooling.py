@@ -108,7 +108,7 @@ def _kept(b: Builder, y: Node, windows: Node, within: Sequence[int]) -> Node:
 
 def known(b: Builder, differentiated: Node, y: Node) -> Node:
     """The value of y with the derivative of another expression of it."""
-    return b.make("known", (differentiated, b.stop(y)), None, y.shape, y.dtype)
+    return b.known(differentiated, b.stop(y))
 
 
 def _tiles(b: Builder, x: Node, sizes: Sizes, out: Shape) -> Node:

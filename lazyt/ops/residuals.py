@@ -1,4 +1,4 @@
-"""The step that stands for a forward pass which was computed before a sync: see `ir/residuals.py`."""
+"""Steps over what an earlier program stored (`ir/residuals.py`): one stands for a forward pass, one pulls back."""
 
 from __future__ import annotations
 
@@ -38,3 +38,31 @@ def _residuals(*arrays: Any) -> Any:
 
 
 EARLIER = OpDef("residuals", _earlier)
+
+
+def _pull(b: Builder, *xs: Operand, ints: Shape = (), offsets: Shape = ()) -> tuple[Node, ...]:
+    """The gradients of an earlier program.
+
+    Operands: what it stored, the cotangents of its values, the scalars of the backward, its `Residuals`, and which
+    cotangents are 1 and not among the operands.
+    """
+    *operands, residuals, which = xs
+    found: Any = residuals
+    ones: Any = which
+    arrays = [x for x in operands if isinstance(x, Node)]
+    scalars = tuple(x.position for x in operands if isinstance(x, Weak))
+    bound = programs.Bound(found, ints, offsets, scalars)
+    n = len(found.stored)
+    given = iter(arrays[n:])
+    cotangents = [
+        b.expand_to(b.constant(1, dtype), bound.moved(shape)) if one else next(given)
+        for one, (shape, dtype) in zip(ones, found.values, strict=True)
+    ]
+    pulled = programs.pulled_back(b, bound, arrays[:n], cotangents)
+    return tuple(
+        b.expand_to(b.constant(0, x.dtype), bound.moved(x.shape)) if y is None else y
+        for x, y in zip(found.gradients, pulled, strict=True)
+    )
+
+
+PULL = OpDef("pull", _pull)

@@ -142,7 +142,7 @@ class OneStep:
             assert program.division is not None, "`fuse` makes it"
             made = program.schedule, program.division, program.fused, list(low.scope.guards)
         else:
-            made = found
+            made = found.schedule, found.division, found.fused, found.guards
         self.schedule, self.graph = made[0], made[0].graph
         self.executable: Executable = backends[s.device].compile(self.schedule, s.device)
         if found is None and place is not None:

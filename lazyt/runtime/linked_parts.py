@@ -13,8 +13,9 @@ from weakref import WeakSet
 
 from lazyt.backends.interface import Run
 from lazyt.backends.registry import backends
+from lazyt.runtime.parts import Part
 from lazyt.runtime.plan_cache import Plan, find_plan, names
-from lazyt.runtime.subprograms import Part, Partition, partition
+from lazyt.runtime.subprograms import Partition, partition
 
 if TYPE_CHECKING:
     from lazyt.autograd.saved_segment import Segment
@@ -81,6 +82,9 @@ def _linked(parts: Partition, want: Sequence[Slot], scalars: Sequence[Any], exte
     of: list[tuple[Plan, Extents]] = []
     runs: list[Run] = []
     for part in parts.parts:
+        # NOTE: what a backward pulls back is handed on beside the values.
+        if not isinstance(part, Part) or part.later is not None:
+            return None
         own = part.form.ext.values
         plan, why = find_plan(part.template.enter(part.form), part.form.ext, part.wanted, part.scalars_of(scalars))
         if why or not isinstance(plan, Plan) or plan.replays is not None or own not in plan.executable.bound:

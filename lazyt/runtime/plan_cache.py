@@ -21,7 +21,8 @@ from lazyt import on_demand
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.registry import backends, loaded
 from lazyt.config import HOST, general as settings
-from lazyt.runtime import cache_miss, first_run, memory
+from lazyt.ops.residuals import PULL
+from lazyt.runtime import cache_miss, first_run, memory, parts
 from lazyt.runtime.first_run import (
     Recipe,
     Stepwise,
@@ -119,11 +120,12 @@ class Plan:
         self.holds = guards_hold(self.guards)
 
     @classmethod
-    def stored(cls, found: Stored, want: Sequence[Slot]) -> Plan:
+    def stored(cls, found: Stored, want: Sequence[Slot], later: Later | None = None) -> Plan:
         """The plan that was kept on disk."""
         plan = object.__new__(cls)
         plan.wanted, plan.device = names(want), want[0].step.device
-        plan.from_disk, plan.later, plan.choice, plan.residuals = True, None, None, None
+        plan.from_disk, plan.choice, plan.residuals = True, None, found.residuals
+        plan.later = None if later is None else later.name
         plan._use(found.schedule, found.division, found.fused)
         plan.guards = found.guards
         plan.holds = guards_hold(found.guards)
@@ -330,6 +332,7 @@ def drop_plans() -> bool:
         budget.drop()
         _shown = None
         _programs.clear()
+        parts.forget()
         first_run.forget()
     return True
 
@@ -364,16 +367,21 @@ def find_plan(
 
     later: what a later backward goes through, of which such a plan computes the residuals too.
     """
+    global _shown
     with _lock:
         place = _place(pos)
         plan = place.plan
         name = None if later is None else later.name
+        found: Plan | Stepwise[Plan]
+        why: str | cache_miss.Why
         if plan is not None and ext is place.ext and want == place.slots and plan.fused and plan.later == name:
-            return plan, ""
-        wanted = names(want)
-        found, why = _choose(place.program, pos, ext, want, wanted, scalars, later)
-        place.plan = found if isinstance(found, Plan) else None
-        place.ext, place.slots = ext, list(want)
+            found, why = plan, ""
+        else:
+            found, why = _choose(place.program, pos, ext, want, names(want), scalars, later)
+            place.plan = found if isinstance(found, Plan) else None
+            place.ext, place.slots = ext, list(want)
+        if is_shown(pos):
+            _shown = None
         return found, why
 
 
@@ -381,7 +389,6 @@ def _choose(
     program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any],
     later: Later | None,
 ) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:  # fmt: skip
-    global _shown
     fused = _fused(program, pos, ext, later)
     program.seen += 1
     if later is None and not fused and (_is_tiny(pos, ext) or _is_long(pos, ext)):
@@ -403,8 +410,6 @@ def _choose(
         # NOTE: of what a plan is made of hardly anything is garbage, and to look for it takes a fifth of the time.
         gc.disable()
         plan = shown(pos, ext, want, fused, later) or build(pos, ext, want, scalars, fused, True, later)
-        if _shown is not None and _shown.sid == pos.sid:
-            _shown = None
         plan.compile(ext.values, scalars)
     finally:
         # NOTE: nothing is called before this, so an interrupt comes after it.
@@ -427,7 +432,7 @@ def _stepwise(pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars
 
 def _fused(program: Program | None, pos: Step, ext: Ext, later: Later | None) -> bool:
     """Whether the next run of a program is through fused kernels."""
-    if later is not None:
+    if later is not None or pos.op is PULL:
         # NOTE: a backward of the residuals of another plan is another program, so the first plan is one that stays.
         return settings["fuse"]
     new = (program is None or program.seen == 0) and (_shown is None or _shown.sid != pos.sid)
@@ -478,12 +483,15 @@ def peek(
 
 
 def show(pos: Step, plan: Plan) -> None:
-    """Have the next sync of this program run a plan that is not kept yet."""
+    """Have the next sync of this program run a plan, as a whole."""
     global _shown
     with _lock:
-        program = _programs.get(pos.sid)
-        if program is None or plan not in program.plans:
-            _shown = Shown(pos.sid, plan)
+        _shown = Shown(pos.sid, plan)
+
+
+def is_shown(pos: Step) -> bool:
+    """Whether the last plan that was shown is one of this program: a sync runs it as a whole then."""
+    return _shown is not None and _shown.sid == pos.sid
 
 
 def shown(pos: Step, ext: Ext, want: Sequence[Slot], fused: bool, later: Later | None = None) -> Plan | None:
@@ -502,15 +510,15 @@ def build(
 ) -> Plan:  # fmt: skip
     """A plan that nobody keeps yet and that has no machine code; prefetch: compiling begins at once."""
     steps = pos.steps()
-    place = stored_plans.place_of(steps, names(want), fused) if later is None else None
+    place = stored_plans.place_of(steps, names(want), fused, None if later is None else later.name)
     stored = None if place is None else place.load(ext.values)
     if stored is not None:
-        return Plan.stored(stored, want)
+        return Plan.stored(stored, want, later)
     low = lower(steps, ext.values, scalars)
     if later is not None or not (fused and any(s.mode.memory is not None for s in steps)):
         plan = Plan(low, want, fused, prefetch, later=later)
         if place is not None:
-            place.keep(plan.schedule, plan.division, plan.fused, plan.guards, low.scope)
+            place.keep(plan.schedule, plan.division, plan.fused, plan.guards, low.scope, plan.residuals)
         return plan
     options = options_for(want[0].step.device, fused)
     begun = pipeline.compile_graph([low.nodes[s] for s in want], low.scope, options, until=SHARED)

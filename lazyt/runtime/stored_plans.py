@@ -4,8 +4,8 @@ So are the plans of single operations (first_run.py). A plan is found by what it
 (operations, operands by their places, attributes, dtypes, modes; not lines), which values are wanted, LAZYT_DEBUG, the
 backend's processor and code generator, and lazyt's own source. Several plans of one program, for other extents, have
 numbers; the guards of each are in front of it. The object cache checks, replaces and bounds the files. What cannot be
-written down (a user's function among the attributes) or depends on more than the program (a memory budget, compression,
-what a later backward reads) is planned in each process, as is everything where a pass was added.
+written down (a user's function among the attributes) or depends on more than the program (a memory budget, compression)
+is planned in each process, as is everything where a pass was added.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
+from lazyt.ir.residuals import Residuals
 from lazyt.ops.compression import DRAWS
 from lazyt.ops.definition import OPS, OpDef
 from lazyt.tracing.steps import ASSIGN, INPUT, MODE
@@ -84,27 +85,32 @@ class Place:
             found = plan_format.loads(data, self.sites, extents, self.line)
             if found is not None:
                 counters.found += 1
+                if found.residuals is not None:
+                    found.residuals.key = name
                 return found
         return None
 
     def keep(
-        self, schedule: Schedule, division: Fused, fused: bool, guards: list[Guard], scope: Scope
+        self, schedule: Schedule, division: Fused, fused: bool, guards: list[Guard], scope: Scope,
+        residuals: Residuals | None = None,
     ) -> None:  # fmt: skip
         """Write a plan down, if it can be and there is room for one more of its program."""
         if self.free is None:
             return
         try:
-            data = plan_format.dumps(plan_format.Stored(schedule, division, fused, guards), scope)
+            data = plan_format.dumps(plan_format.Stored(schedule, division, fused, guards, residuals), scope)
         except plan_format.Unstorable:
             return
         object_cache.default_cache().store(self.free, data, KIND)
         counters.kept += 1
+        if residuals is not None:
+            residuals.key = self.free
 
 
-def place_of(steps: Sequence[Step], wanted: Any, fused: bool) -> Place | None:
-    """Where the plans of this program are; None where none is kept."""
+def place_of(steps: Sequence[Step], wanted: Any, fused: bool, later: Any) -> Place | None:
+    """Where the plans of this program are; None where none is kept. later: what names what they store residuals for."""
     device = steps[wanted[0][0]].device
-    return _place(device, lambda: ([*map(_step_text, steps)], wanted, fused), [s.site for s in steps], None)
+    return _place(device, lambda: ([*map(_step_text, steps)], wanted, fused, later), [s.site for s in steps], None)
 
 
 def place_of_step(s: Step, form: tuple[Any, ...], line: Any) -> Place | None:
@@ -190,4 +196,6 @@ def _named(x: Any) -> Any:
         return (np.dtype, x.name)
     if cls is type and x in _TYPES:
         return x
+    if isinstance(x, Residuals) and x.key is not None:
+        return (Residuals, x.key)
     raise Unnamed

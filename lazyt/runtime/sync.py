@@ -26,11 +26,13 @@ from lazyt.errors import (
 )
 from lazyt.runtime.first_run import Stepwise
 from lazyt.runtime.liveness import apart, commit, is_wanted, stand, wanted_of
-from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan
+from lazyt.runtime.parts import Progress
+from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan, is_shown
 from lazyt.runtime.replay import Again, counters
 from lazyt.runtime.replay_update import remember
-from lazyt.runtime.subprograms import Part, Partition, iteration_left, partition
+from lazyt.runtime.subprograms import Partition, iteration_left, partition
 from lazyt.runtime.sync_report import SyncReport
+from lazyt.runtime.templates import PartRun
 from lazyt.tracing import record as recording
 from lazyt.tracing.call_site import Site, user_site
 from lazyt.tracing.inference import mark
@@ -274,23 +276,6 @@ class _Snapshot:
         return [s.site for s in self.pos.steps()]
 
 
-class _PartRun:
-    """A part of a trace with the values that it reads: what `_compute_on_one` takes as a trace of its own."""
-
-    __slots__ = ("ext", "inputs", "part", "pos", "scalars")
-
-    def __init__(self, part: Part, scalars: Sequence[Any], inputs: list[Data]) -> None:
-        self.part = part
-        self.pos = part.end()
-        self.ext = part.form.ext
-        self.scalars = part.scalars_of(scalars)
-        self.inputs = inputs
-
-    def sites(self) -> list[Any]:
-        """The user's line of each step."""
-        return self.part.sites()
-
-
 def _compute(
     snapshot: _Snapshot, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None = None
 ) -> list[Data]:  # fmt: skip
@@ -313,28 +298,28 @@ def _compute_parts(
 
     NOTE: no input of the trace is overwritten, for any part may fail; what an earlier part computed may be.
     """
-    values: dict[Slot, Data] = {}
+    progress = Progress(parts.numbers, snapshot.scalars, snapshot.inputs)
     for part in parts.parts:
-        inputs = [parts.value(x, values, snapshot.inputs) for x in part.inputs]
-        for x in part.done:
-            del values[x]
-        run = _PartRun(part, snapshot.scalars, inputs)
-        del inputs
-        values.update(zip(part.want, _compute_on_one(run, part.wanted, report, Receipt()), strict=True))
+        run = part.run(progress)
+        found = _compute_on_one(run, run.want, report, Receipt())
+        part.receive(progress, run, found)
+        # NOTE: what only these hold the next part may overwrite.
+        del run, found
     report.parts += len(parts.parts)
-    return [values[x] for x in want]
+    return [progress.values[x] for x in want]
 
 
 def _compute_on_one(
-    snapshot: _Snapshot | _PartRun, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None
+    snapshot: _Snapshot | PartRun, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None
 ) -> list[Data]:  # fmt: skip
-    if type(snapshot) is _Snapshot and (parts := partition(snapshot.pos, snapshot.ext, want)) is not None:
-        return _compute_parts(snapshot, parts, want, report)
+    if type(snapshot) is _Snapshot and not is_shown(snapshot.pos):
+        parts = partition(snapshot.pos, snapshot.ext, want)
+        if parts is not None:
+            return _compute_parts(snapshot, parts, want, report)
     extents = snapshot.ext.values
     t0 = perf_counter()
     try:
-        later = snapshot.later if type(snapshot) is _Snapshot else None
-        plan, reason = find_plan(snapshot.pos, snapshot.ext, want, snapshot.scalars, later)
+        plan, reason = find_plan(snapshot.pos, snapshot.ext, want, snapshot.scalars, snapshot.later)
     except Exception as e:
         failed_to_plan(e)
         raise
@@ -354,7 +339,7 @@ def _compute_on_one(
     except Exception as e:
         relocate(e, snapshot.sites)
         raise
-    if type(snapshot) is _Snapshot and isinstance(plan, Plan):
+    if isinstance(plan, Plan):
         snapshot.residuals = plan.residuals
     if plan.asynchronous:
         for data in out:

@@ -97,7 +97,7 @@ def _lower_assign(low: Lowered, s: Step) -> None:
     if len(s.operands) > 1:
         # Written under no_grad: the new value, and the old one's gradient.
         old = low.nodes[s.operands[1]]
-        n = b.make("known", (old, b.stop(n)), None, b.same_shape(old.shape, n.shape), n.dtype)
+        n = b.known(old, b.stop(n))
     elif s.statics[0]:
         n = low.track(b.stop(n), s, 0)
     low.nodes[s] = n

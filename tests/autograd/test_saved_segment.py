@@ -408,3 +408,31 @@ def test_gradients_of_gradients_of_a_function_that_syncs():
             lt.NotSupportedError, match="of a function that syncs, by a value with a graph of its own, bec"
         ):
             outer(x)
+
+
+@pytest.mark.parametrize("f", [lt.tanh, lt.exp, lt.sqrt, lt.softplus, lt.sigmoid], ids=lambda f: f.__name__)
+def test_a_derivative_reads_its_stored_result_and_computes_nothing_again(f: Callable[[Any], Any]) -> None:
+    rng = np.random.default_rng(1)
+    x, w = (lt.asarray(rng.uniform(0.5, 1.0, size=(6, 6))) for _ in range(2))
+    w.requires_grad_()
+    y = f(x @ w)
+    loss = (y * y).sum()
+    expected = lt.grad(lambda v: (f(x @ v) ** 2).sum())(w.detach()).numpy()
+    loss.item()
+    loss.backward()
+    assert w.grad is not None
+    # One product, of the gradient by the weight: not that of the forward pass too.
+    assert sum("matmul" in str(k) for k in lt.explain(w.grad).kernels) == 1
+    np.testing.assert_allclose(w.grad.numpy(), expected, rtol=1e-12)
+
+
+def test_second_derivatives_through_a_stored_result() -> None:
+    x = lt.tensor(np.linspace(0.1, 1.0, 5), requires_grad=True)
+    y = lt.tanh(x * 2.0)
+    lt.sync()
+    (slope,) = lt.autograd.grad(y.sum(), x, create_graph=True)
+    lt.sync()
+    (curvature,) = lt.autograd.grad(slope.sum(), x)
+    t = np.tanh(2.0 * x.numpy())
+    np.testing.assert_allclose(slope.numpy(), 2.0 * (1 - t * t), rtol=1e-13)
+    np.testing.assert_allclose(curvature.numpy(), -8.0 * t * (1 - t * t), rtol=1e-13)

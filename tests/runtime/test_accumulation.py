@@ -10,7 +10,7 @@ import pytest
 import lazyt as lt
 from lazyt import nn, optim
 from lazyt.config import general as settings
-from lazyt.runtime import plan_cache, subprograms
+from lazyt.runtime import division, plan_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ def full(*shape: int) -> lt.Tensor:
 
 @pytest.fixture(autouse=True)
 def nothing_met() -> None:
-    subprograms._accumulations.clear()
+    division._accumulations.clear()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from lazyt.ir.passes.program import Options
 from lazyt.ir.passes.verify import is_effect, verify
 from lazyt.ir.symbolic import Scope
 from lazyt.ops.numpy_calls import Call, Place
-from lazyt.runtime import subprograms
+from lazyt.runtime import division
 
 TOKEN = [((), dtypes.bool_)]
 
@@ -112,7 +112,7 @@ def test_each_recorded_call_runs_once_in_order(
 
 
 def test_effects_of_a_loop_that_nobody_reads_run_in_order(seen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subprograms, "MIN_WEIGHT", 256)
+    monkeypatch.setattr(division, "MIN_WEIGHT", 256)
     y = ramp()
     for i in range(200):
         y = lt.tanh(y) * 0.5 + i

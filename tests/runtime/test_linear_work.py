@@ -306,7 +306,7 @@ KINDS: dict[Callable[[int], Result], int] = {
     **dict.fromkeys((scan, gathers), 150),
 }
 # The first division of a program into kernels of bounded size is work once; the slow test begins beyond it.
-LINES = {**KINDS, lstm: 80, gradients: 128, reductions: 600, lanes_of_a_loop: 600}
+LINES = {**KINDS, lstm: 80, gradients: 128, reductions: 600, wide_sum: 300, lanes_of_a_loop: 600}
 EVERY = pytest.mark.parametrize("program", KINDS, ids=lambda f: f.__name__)
 
 

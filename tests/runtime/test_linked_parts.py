@@ -11,7 +11,7 @@ import pytest
 import lazyt as lt
 from lazyt import nn, optim
 from lazyt.errors import IndexOutOfRange
-from lazyt.runtime import linked_parts, subprograms
+from lazyt.runtime import division, linked_parts
 from lazyt.runtime.linked_parts import NEVER, LinkedPlan
 from lazyt.tracing.trace import local
 
@@ -22,7 +22,7 @@ TURNS = 48
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short programs are divided as long ones are."""
     for name, value in (("MIN_WEIGHT", 30), ("MIN_TRAINING_WEIGHT", 30), ("PART_WEIGHT", 8)):
-        monkeypatch.setattr(subprograms, name, value)
+        monkeypatch.setattr(division, name, value)
     # NOTE: on a busy machine a part may take any time.
     monkeypatch.setattr(linked_parts, "LONG", 1e9)
     monkeypatch.setattr(linked_parts, "LONG_PART", 1e9)
@@ -112,7 +112,7 @@ def test_values_scalars_and_offsets_are_those_of_the_trace(monkeypatch: pytest.M
         linked += is_linked()
         found.append([x.numpy() for x in values])
     assert linked >= 4
-    monkeypatch.setattr(subprograms, "MIN_WEIGHT", 1 << 20)
+    monkeypatch.setattr(division, "MIN_WEIGHT", 1 << 20)
     local.trace.reset_trie()
     for (scale, first), table, values in zip(runs, tables, found, strict=True):
         for a, b in zip(values, shifted(scale, first, table), strict=True):
@@ -157,10 +157,8 @@ def test_parts_with_calls_of_numpy_run_one_by_one() -> None:
         lt.sync()
         assert not is_linked() and lt.last_sync().parts > 3
         np.testing.assert_array_equal(x.numpy(), expected)
-    known = [
-        d.linked for s in steps() if s.division not in (None, subprograms.WHOLE) for d in s.division.known.values()
-    ]
-    assert NEVER in known
+    divisions = {s.division for s in steps() if s.division is not None}
+    assert NEVER in [p.linked for places in divisions for p in places.known.values()]
 
 
 def steps() -> list[Any]:

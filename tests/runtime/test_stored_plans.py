@@ -25,7 +25,8 @@ from lazyt.ir.passes import pipeline
 from lazyt.ir.passes.fusion_result import Fused
 from lazyt.ir.passes.schedule import Schedule
 from lazyt.ir.symbolic import Scope
-from lazyt.runtime import stored_plans
+from lazyt.runtime import division, stored_plans
+from lazyt.tracing.trace import local
 from tests.support.plans import bits, forget
 
 LINE = np.linspace(-1, 1, 256, dtype=np.float32)
@@ -135,8 +136,17 @@ PROGRAMS: dict[str, Callable[[], object]] = {
     "random": lambda: (lt.random.seed(1), lt.random.normal(size=(7, 9)) * 2)[1],
     "write": lambda: _written(),
     "concatenation": lambda: lt.concat([lt.tensor(LINE[:n]) for n in range(1, 60)]) * 2,
+    "gradient of a concatenation": lambda: _columns(),
     "clone": lambda: lt.tensor(X).clone() + lt.tensor(X) * 2,
 }
+
+
+def _columns() -> object:
+    """A gradient through columns of many widths, whose guards speak of sums of extents."""
+    parts = [lt.tensor(LINE[:n].copy(), requires_grad=True) for n in range(1, 40)]
+    rows = lt.concat(parts) * 2.0
+    (rows[3:] * rows[:-3]).sum().backward()
+    return lt.concat([x.grad for x in parts if x.grad is not None])
 
 
 def _scattered() -> object:
@@ -307,6 +317,32 @@ def test_a_plan_serves_the_extents_that_its_guards_allow(store, planned):
     assert len(planned) == len(files(store)) == 3
 
 
+def unrolled() -> np.ndarray:
+    """Gradients of a recurrence whose backward is divided."""
+    w, h = lt.tensor(W, requires_grad=True), lt.tensor(X)
+    for i in range(60):
+        h = lt.tanh(h @ w + lt.tensor(X)[:, i % 8 : i % 8 + 1])
+    h.sum().backward()
+    assert w.grad is not None
+    return np.asarray(w.grad)
+
+
+def test_parts_of_a_divided_backward_are_kept_with_what_they_store(store, planned, monkeypatch):
+    monkeypatch.setattr(division, "MIN_OPENED_WEIGHT", 100)
+    lt.sync()
+    local.trace.reset_trie()
+    first = unrolled()
+    report = lt.last_sync()
+    assert report.parts > 10
+    assert len(files(store)) == report.plans == len(planned) > 3
+    planned.clear()
+    forget()
+    second = unrolled()
+    assert not planned
+    assert lt.last_sync().stored == report.plans
+    assert bits(first) == bits(second)
+
+
 def test_what_depends_on_more_than_the_program_is_not_kept(store, planned):
     softmax()
     forget()
@@ -381,7 +417,8 @@ def test_a_plan_of_memory_budgets_stays_the_one_that_was_asked_for(planned):
 SECOND = """
 import lazyt as lt, sys
 from lazyt import nn, optim
-from lazyt.runtime import stored_plans
+from lazyt.runtime import division, stored_plans
+from lazyt.tracing.trace import local
 model = nn.Linear(300, 70)
 opt = optim.Adam(model.parameters())
 x = lt.ones((300, 300))

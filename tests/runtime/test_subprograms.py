@@ -14,7 +14,7 @@ import lazyt as lt
 from lazyt import nn, optim
 from lazyt.config import general
 from lazyt.errors import IndexOutOfRange, SyncError
-from lazyt.runtime import subprograms
+from lazyt.runtime import division
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.trace import local
 
@@ -162,7 +162,7 @@ def whole(program: Callable[[int], Arrays], turns: int, monkeypatch: pytest.Monk
 def eager_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short programs are divided as long ones are."""
     for name, value in (("MIN_WEIGHT", 30), ("MIN_TRAINING_WEIGHT", 30), ("PART_WEIGHT", 8)):
-        monkeypatch.setattr(subprograms, name, value)
+        monkeypatch.setattr(division, name, value)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -9,7 +9,7 @@ import numpy as np
 
 import lazyt as lt
 from lazyt.backends.cpu import engine
-from lazyt.runtime import first_run, plan_cache
+from lazyt.runtime import first_run, parts, plan_cache
 from lazyt.tracing import record
 from lazyt.tracing.trace import local
 
@@ -23,6 +23,7 @@ def forget() -> None:
     """Make every program a new one."""
     local.trace.reset_trie()
     plan_cache._programs.clear()
+    parts.forget()
     first_run.forget()
 
 

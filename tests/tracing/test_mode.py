@@ -11,7 +11,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.config import general
-from lazyt.runtime import first_run, plan_cache, subprograms
+from lazyt.runtime import division, first_run, parts, plan_cache
 from lazyt.runtime.replay_update import MISSES
 from lazyt.tracing.call_cache import in_short
 from lazyt.tracing.current import restore_mode, return_to, set_mode, switch_mode
@@ -251,8 +251,8 @@ def test_plans_of_single_steps_are_of_one_mode(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_parts_of_long_programs_are_of_one_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subprograms, "_templates", {})
-    monkeypatch.setattr(subprograms, "MIN_WEIGHT", 64)
+    monkeypatch.setattr(parts, "_templates", {})
+    monkeypatch.setattr(division, "MIN_WEIGHT", 64)
     x = ramp(9)
 
     def templates(mode: Mode) -> int:
@@ -262,7 +262,7 @@ def test_parts_of_long_programs_are_of_one_mode(monkeypatch: pytest.MonkeyPatch)
             y = lt.tanh(y) + 1
         y.numpy()
         return_to(before)
-        return len(subprograms._templates)
+        return len(parts._templates)
 
     counts = [templates(Tagged(tag="a")), templates(Tagged(tag="b")), templates(Tagged(grad=False, tag="b"))]
     assert counts[0] > 0

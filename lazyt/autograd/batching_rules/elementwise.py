@@ -39,7 +39,7 @@ def _track(lanes: Lanes, n: Node, xs: Sequence[Node]) -> Node:
 @batching("known")
 def _known(lanes: Lanes, n: Node, xs: Sequence[Node]) -> Node:
     y, x = (lanes.whole(n, i, x) for i, x in enumerate(xs))
-    return lanes.b.make("known", (y, x), None, y.shape, n.dtype)
+    return lanes.b.known(y, x)
 
 
 @batching("position")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lazyt.ir import graph as g
 from lazyt.ir.passes.compress import free_values
-from lazyt.ir.residuals import Residuals
+from lazyt.ir.residuals import Residuals, residuals_of
 
 
 def save_residuals(graph: g.Graph, values: int, gradients: int) -> tuple[g.Graph, Residuals]:
@@ -14,7 +14,7 @@ def save_residuals(graph: g.Graph, values: int, gradients: int) -> tuple[g.Graph
     """
     n = len(graph.outputs) - gradients
     outputs = graph.outputs[:n]
-    residuals = Residuals(graph, outputs, values, graph.outputs[n:], free_values(graph))
+    residuals = residuals_of(graph, outputs, values, graph.outputs[n:], free_values(graph))
     outputs = [*outputs[: n - values], *residuals.stored]
     nodes = g.reachable(outputs)
     alive = {*nodes}

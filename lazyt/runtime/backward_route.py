@@ -1,0 +1,139 @@
+"""What a backward goes through, and what of it belongs to each part of a divided trace.
+
+A backward is one step, and what it differentiates may be hundreds of equal iterations: an unrolled recurrence. Where
+its forward pass is divided into parts, each part stores what its derivatives read (ir/residuals.py), and the backward
+is a *pull* for each part, from the last one to the first: a program from residuals and cotangents of what the part
+computed to cotangents of what it read.
+
+    part 0: h1 = f(w, h0)             pull 1: residuals 1, ct(h2)         -> ct(w), ct(h1)
+    part 1: h2 = f(w, h1)             pull 0: residuals 0, ct(h1), ct(w)  -> ct(w)
+
+The cotangent of what several parts read goes through their pulls as a running total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lazyt.autograd.track import TRACK
+from lazyt.ir.records import dataclass
+from lazyt.tracing.trace import Slot, Step
+
+
+def is_end(x: Slot) -> bool:
+    """Whether a backward that reaches this value ends there: a leaf, or a later value of one."""
+    return x.leaf is not None and (x.step.op is not TRACK or not x.step.operands[0].requires_grad)
+
+
+class Route:
+    """What a backward goes through: from the values that it begins with to those whose gradients are asked for."""
+
+    def __init__(self, backward: Step) -> None:
+        _, _, n, given, links, _ = backward.statics
+        self.backward = backward
+        self.wanted = [group[0] for group in backward.info]
+        self.outputs: list[Slot] = list(backward.operands[:n])
+        self.cotangents: list[Slot] = list(backward.operands[n : 2 * n]) if given else []
+        # A value of this trace that stands for one of the segment behind it.
+        self.linked = links > 0
+        if self.linked:
+            self.outputs = [backward.operands[-1]]
+        steps: set[Step] = set()
+        met: set[Slot] = set()
+        todo = [x for x in self.outputs if x.requires_grad]
+        while todo:
+            x = todo.pop()
+            if x in met:
+                continue
+            met.add(x)
+            if not is_end(x):
+                steps.add(x.step)
+                todo += [y for y in x.step.operands if isinstance(y, Slot) and y.requires_grad]
+        # The values on the way that depend on a wanted one, and the steps that compute them.
+        self.values = {x for x in self.wanted if x in met}
+        self.steps: list[Step] = []
+        for s in sorted(steps, key=lambda s: s.index):
+            if any(y in self.values for y in s.operands):
+                self.values.update(x for x in s.slots if x in met)
+            if any(x in self.values for x in s.slots):
+                self.steps.append(s)
+
+    def is_plain(self) -> bool:
+        """Whether each part can be pulled back by itself.
+
+        What is wanted is reached, nobody differentiates the gradients, and no step on the way has a derivative or a
+        policy of its own.
+        """
+        s = self.backward
+        create, _, n, _, links, barriers = s.statics
+        plain = not (create or barriers or s.stops) and all(len(group) == 1 for group in s.info)
+        alone = links == 0 or (links == 1 and n == 1 and s.operands[-2] is s.operands[0])
+        apart = len({*self.outputs}) == len(self.outputs) and len({*self.wanted}) == len(self.wanted)
+        return (
+            plain and alone and apart
+            and all(x in self.values for x in (*self.outputs, *self.wanted))
+            and not any(_is_special(x) for x in self.steps)
+        )  # fmt: skip
+
+
+def _is_special(s: Step) -> bool:
+    return (hasattr(s.op, "expand") and s.op is not TRACK) or s.mode.compress is not None or s.mode.memory is not None
+
+
+def divisible(backwards: Sequence[Step]) -> list[Step]:
+    """Those that can be divided, each with a forward pass of its own."""
+    found: list[Step] = []
+    taken: set[Step] = set()
+    for s in backwards:
+        route = Route(s)
+        if route.is_plain() and taken.isdisjoint(route.steps):
+            found.append(s)
+        taken.update(route.steps)
+    return found
+
+
+@dataclass
+class Section:
+    """What is pulled back through the steps of one part."""
+
+    route: Route
+    outputs: list[Slot]  # whose cotangents it is given
+    given: list[Slot | None]  # values of the trace that these are; None: a running total, or 1
+    ones: tuple[bool, ...]  # which of them are 1
+    results: list[Slot]  # whose cotangents it computes
+    entering: list[Slot]  # those of them that the part reads
+    done: list[Slot]  # outputs whose cotangents nobody reads any more
+
+
+def sections(backward: Step, chunks: Sequence[Sequence[Step]]) -> list[Section | None]:
+    """What is pulled back through each of these parts, all before the backward; None for one that is not on its way."""
+    route = Route(backward)
+    first: dict[Slot, Slot | None] = dict.fromkeys(route.outputs)
+    first.update(zip(route.outputs, route.cotangents))  # noqa: B905 - none are given where they are 1
+    totals: set[Slot] = set(route.outputs)
+    wanted = {*route.wanted}
+    on_route = {*route.steps}
+    found: list[Section | None] = []
+    for steps in reversed(chunks):
+        passed = [s for s in steps if s in on_route]
+        own = [x for s in passed for x in s.slots if x in route.values and not is_end(x)]
+        computed = {*own}
+        entering = [
+            *dict.fromkeys(
+                y for s in passed for y in s.operands
+                if isinstance(y, Slot) and y in route.values and y not in computed
+            )
+        ]  # fmt: skip
+        outputs = [x for x in (*own, *entering) if x in totals]
+        if not outputs or not own:
+            found.append(None)
+            continue
+        new = [x in first for x in outputs]
+        given = [first.pop(x, None) for x in outputs]
+        ones = tuple([a and b is None for a, b in zip(new, given, strict=True)])
+        results = [*entering, *(x for x in own if x in wanted)]
+        done = [x for x in outputs if x not in results]
+        found.append(Section(route, outputs, given, ones, results, entering, done))
+        totals.difference_update(done)
+        totals.update(results)
+    return found[::-1]
