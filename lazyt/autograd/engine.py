@@ -43,8 +43,15 @@ def track(x: Handle) -> Handle:
 @undisturbed
 def _track(tr: Trace, x: Handle) -> Handle:
     slot = slot_of(tr, x)
-    s = special_step(tr, TRACK, (slot,), (OWN,), (), lambda: (slot,))
-    s.requires_grad, s.leaf = True, s
+    s = tr.pos.next
+    # Mostly the one that was recorded here the last time: `special_step`, in short. NOTE: no call in here.
+    if s.op is TRACK and s.a is slot and s.statics and s.leaf is s:
+        s.shape, s.ext = slot.shape, tr.ext
+        tr.results[s.index] = None
+        tr.pos = s
+    else:
+        s = special_step(tr, TRACK, (slot,), (OWN,), (), lambda: (slot,))
+        s.requires_grad, s.leaf = True, s
     h = new_tensor(s)
     # NOTE: after a sync this is how it is known again.
     h._meta = Gradient(True, is_leaf=False)
@@ -211,6 +218,12 @@ def _backward_again(tr: Trace, s: Step, leaves: Sequence[int]) -> list[tuple[Gra
             return None
     if len({*metas}) < len(metas):
         return None
+    taken = take_again(tr, s)
+    return None if taken is None else [*zip(metas, taken)]  # noqa: B905 - they are as many
+
+
+def take_again(tr: Trace, s: Step) -> list[Handle] | None:
+    """Take a pull-back that is predicted: handles for its values; None, and nothing done, if the trace has moved."""
     handles = []
     for slot, like in zip(s.slots, s.like):  # noqa: B905 - strict costs, and they are as many
         slot.shape = like.shape
@@ -220,7 +233,6 @@ def _backward_again(tr: Trace, s: Step, leaves: Sequence[int]) -> list[tuple[Gra
         h._writes = 0
         handles.append(h)
     held = Several(map(ref, handles)) if len(handles) > 1 else ref(handles[0])
-    received = [*zip(metas, handles)]  # noqa: B905 - as above
     # NOTE: no call from here on.
     if s.parent is not tr.pos:
         return None
@@ -228,7 +240,7 @@ def _backward_again(tr: Trace, s: Step, leaves: Sequence[int]) -> list[tuple[Gra
     tr.results[s.index] = None
     s.ext = tr.ext
     tr.pos = s
-    return received
+    return handles
 
 
 def pull(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from lazyt.tracing.record import begin, record, slot_of
 from lazyt.tracing.refusals import check_function
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import Gradient, Handle
-from lazyt.tracing.trace import Trace
+from lazyt.tracing.trace import Slot, Trace, local
 from lazyt.tracing.tracebacks import api_boundary
 
 
@@ -42,6 +42,8 @@ def flatten(tree: Any, leaves: list[Handle]) -> Any:
 
 
 class _At:
+    __slots__ = ("n",)
+
     def __init__(self, n: int) -> None:
         self.n = n
 
@@ -71,6 +73,8 @@ def unflatten(tree: Any, leaves: Sequence[Any]) -> Any:
     return tree
 
 
+# What a step's `pulled` is of, where no `backward()` recorded it.
+FOR_FUNCTION = object()
 STOP = OpDef("detach", lambda b, x: b.stop(x), differentiable=False)
 
 
@@ -113,9 +117,48 @@ def _pulled_back(
         totals = {m: h if others_lead_to(tr, [h], records) else record(STOP, (h,)) for m, h in totals.items()}
     alone = not others and not any(requires_grad(c) for c in cotangents)
     if alone:
+        _remember(tr, outs, cotangents, totals, records)
         totals = {m: record(STOP, (h,)) if requires_grad(h) else h for m, h in totals.items()}
     made = [totals[m] if m in totals else zeros_of(slot_of(begin(), x)) for x, m in zip(inputs, records, strict=True)]
     return made, alone
+
+
+def _remember(
+    tr: Trace, outs: Sequence[Slot], cotangents: Sequence[Handle], totals: Mapping[Gradient, Handle],
+    records: Sequence[Gradient],
+) -> None:  # fmt: skip
+    """Keep what this pull-back is of at its step, if nothing else can be differentiated by: see `_pulled_again`."""
+    s, order = tr.pos, list(totals)
+    if s.op is not engine.BACKWARD or tr.more or cotangents or len(outs) != 1 or len(order) != len(records):
+        return
+    reach = reach_of(outs)
+    if reach.synced or len(reach.leaves) != len(records) or s.requires_grad:
+        return
+    leaves = [leaf.step.index for leaf in reach.leaves]
+    places = {r(): i for i in leaves if (r := tr.metas.get(i)) is not None}
+    if [h._slot for h in totals.values()] == [*s.slots] and all(m in totals and m in places for m in records):
+        s.pulled = outs[0], FOR_FUNCTION, [places[m] for m in records], [order.index(m) for m in records]
+
+
+def _pulled_again(tr: Trace, output: Handle, records: Sequence[Gradient]) -> list[Handle] | None:
+    """What `_pull_back` came to at this step the last time: cotangents of the same leaves, that nobody else has.
+
+    None, and nothing done, where it may be another.
+    """
+    s = tr.pos.next
+    memo = s.pulled
+    if memo is None or memo[1] is not FOR_FUNCTION or memo[0] is not output._slot or tr.more:
+        return None
+    _, _, leaves, order = memo
+    if len(leaves) != len(records):
+        return None
+    metas = tr.metas
+    for i, m in zip(leaves, records):  # noqa: B905 - strict costs, and they are as many
+        found = metas.get(i)
+        if found is None or found() is not m:
+            return None
+    made = engine.take_again(tr, s)
+    return None if made is None else [made[k] for k in order]
 
 
 def _ended(values: Sequence[Any], records: Sequence[Gradient]) -> list[Any]:
@@ -154,12 +197,43 @@ def value_and_grad(
     >>> lt.value_and_grad(lambda x: (x * x).sum())(np.asarray([1.0, 2.0]))
     (5.0, array([2., 4.]))
     """
+    several, differentiated = _differentiated(f, argnums, has_aux, True)
+
+    @api_boundary
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        out, result = differentiated(args, kwargs)
+        return out, (tuple(result) if several else result[0])
+
+    return inner
+
+
+def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """A function that gives the gradient of f by the arguments at `argnums` (see `value_and_grad`).
+
+    >>> import lazyt as lt
+    >>> lt.grad(lt.grad(lambda x: x**3))(lt.asarray(2.0)).item()
+    12.0
+    """
+    several, differentiated = _differentiated(f, argnums, has_aux, False)
+
+    @api_boundary
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        out, result = differentiated(args, kwargs)
+        g = tuple(result) if several else result[0]
+        return (g, out[1]) if has_aux else g
+
+    return inner
+
+
+def _differentiated(
+    f: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool, valued: bool
+) -> tuple[bool, Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, list[Any]]]]:
+    """Whether `argnums` are several; what gives f's value, if it is asked for, and the gradient by each of them."""
     check_function("grad", f)
     several = not isinstance(argnums, int)
     numbers: tuple[int, ...] = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
-    @api_boundary
-    def inner(*args: Any, **kwargs: Any) -> Any:
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
         leaves: list[Handle] = []
         for n in numbers:
             if n >= len(args):
@@ -176,49 +250,37 @@ def value_and_grad(
         try:
             tracked = [engine.track(x) for x in leaves]
             records: list[Any] = [x._meta for x in tracked]
-            call = list(args)
+            given = list(args)
             for n, t in zip(numbers, trees, strict=True):
-                call[n] = unflatten(t, tracked)
-            out = f(*call, **kwargs)
+                given[n] = unflatten(t, tracked)
+            out = f(*given, **kwargs)
             value = out[0] if has_aux else out
             if not isinstance(value, Handle):
                 raise AutogradError(f"grad: the function must return a tensor, not {type(value).__name__!r}")
             if value.shape != ():
                 raise AutogradError(f"grad: the function must return a scalar, not shape {value.shape}")
+            again, alone = _pulled_again(local.trace, value, records), True
             grads: list[Any]
-            grads, alone = _pull_back([value], [], tracked, records)
+            if again is not None:
+                grads = again
+            else:
+                grads, alone = _pull_back([value], [], tracked, records)
             made: list[Any] = []
-            shape = flatten(out, made)
-            if alone:
-                made[0] = record(STOP, (made[0],))
-            made[1:] = _ended(made[1:], records)
+            shape = flatten(out, made) if valued or has_aux else None
+            if made:
+                if alone and valued:
+                    made[0] = record(STOP, (made[0],))
+                made[1:] = _ended(made[1:], records)
             close(records)
         finally:
             restore_grad_mode(before)
         if is_host:
-            made[0], grads = made[0].item(), [g.detach().numpy(copy=True) for g in grads]
-        out = unflatten(shape, made)
-        result = [unflatten(t, grads) for t in trees]
-        return out, (tuple(result) if several else result[0])
+            if valued:
+                made[0] = made[0].item()
+            grads = [g.detach().numpy(copy=True) for g in grads]
+        return unflatten(shape, made), [unflatten(t, grads) for t in trees]
 
-    return inner
-
-
-def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """A function that gives the gradient of f by the arguments at `argnums` (see `value_and_grad`).
-
-    >>> import lazyt as lt
-    >>> lt.grad(lt.grad(lambda x: x**3))(lt.asarray(2.0)).item()
-    12.0
-    """
-    both = value_and_grad(f, argnums, has_aux)
-
-    @api_boundary
-    def inner(*args: Any, **kwargs: Any) -> Any:
-        out, g = both(*args, **kwargs)
-        return (g, out[1]) if has_aux else g
-
-    return inner
+    return several, call
 
 
 def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[Any, ...]]]:

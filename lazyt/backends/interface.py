@@ -200,6 +200,19 @@ class Replayable(Bound, Protocol):
         """The binding to run when results take inputs' memory, and the input of each result, -1 for fresh memory."""
 
 
+@dataclass(frozen=True)
+class Run:
+    """One of several runs that `Backend.link` makes one of, whose values and scalars have the numbers of all of them.
+
+    Values that are given have the first numbers, in their order.
+    """
+
+    bound: Any
+    inputs: Sequence[int]
+    outputs: Sequence[int]  # each its own number
+    scalars: Sequence[int]  # by the number of a scalar in this run
+
+
 class KernelArrays(Protocol):
     """The arrays of a device that a user's kernel in a source language runs on, as `xp`.
 
@@ -460,6 +473,13 @@ class Backend(Protocol):
     def capabilities(self, device: str) -> Capabilities:
         """The optional features of a device."""
         return Capabilities()
+
+    def link(self, runs: Sequence[Run], n_inputs: int, wanted: Sequence[int], extents: tuple[int, ...]) -> Any | None:
+        """Runs, one after another, as one that gives the values `wanted`; None if there is none.
+
+        A `Replayable`, for these extents of the whole.
+        """
+        return None
 
     def prefetch(self, graph: Graph) -> None:
         """A hint that the calls in a graph will be compiled and run next."""

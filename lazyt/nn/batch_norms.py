@@ -11,7 +11,7 @@ from lazyt.functions.manipulation import expand_dims, squeeze
 from lazyt.ir import dtypes
 from lazyt.nn import init
 from lazyt.nn.module import Module
-from lazyt.nn.new_parameters import size_of
+from lazyt.nn.new_parameters import Registered, size_of
 from lazyt.nn.norms import register_affine
 from lazyt.optim.parameters import write
 
@@ -20,6 +20,8 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "InstanceNorm1d", "Insta
 
 class _Norm(Module):
     """Parameters and running statistics, one a channel."""
+
+    weight, bias = Registered(), Registered()
 
     def __init__(
         self, num_features: int, eps: float, momentum: float | None, affine: bool, track_running_stats: bool,

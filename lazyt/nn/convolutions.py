@@ -10,7 +10,7 @@ from lazyt.functions.arguments import tensor
 from lazyt.functions.spatial_padding import padded
 from lazyt.functions.windows import Size, each
 from lazyt.nn.module import Module
-from lazyt.nn.new_parameters import draw_affine, new_parameter, size_of
+from lazyt.nn.new_parameters import Registered, draw_affine, new_parameter, size_of
 from lazyt.ops.convolution import same_padding
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class _Convolution(Module):
 
     rank: int
     transposed = False
+    weight, bias = Registered(), Registered()
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size, padding: Size | str,

@@ -14,7 +14,7 @@ from lazyt.functions.manipulation import expand_dims
 from lazyt.functions.random import standard_normal
 from lazyt.nn import init
 from lazyt.nn.module import Module, Parameter
-from lazyt.nn.new_parameters import new_parameter, size_of
+from lazyt.nn.new_parameters import Registered, new_parameter, size_of
 from lazyt.optim.parameters import write
 
 __all__ = ["Embedding", "EmbeddingBag"]
@@ -23,7 +23,7 @@ __all__ = ["Embedding", "EmbeddingBag"]
 class _Table(Module):
     """What both have: the weight and how it is looked up."""
 
-    weight: Any
+    weight = Registered()
     padding_idx: int | None
 
     def _begin(

@@ -8,7 +8,7 @@ from typing import Any
 from lazyt.functions import nn as functional
 from lazyt.nn import init
 from lazyt.nn.module import Module
-from lazyt.nn.new_parameters import draw_affine, new_parameter, size_of
+from lazyt.nn.new_parameters import Registered, draw_affine, new_parameter, size_of
 
 __all__ = ["Bilinear", "Identity", "Linear"]
 
@@ -30,6 +30,8 @@ class Linear(Module):
     >>> lt.nn.Linear(3, 2)(lt.ones((4, 3))).shape
     (4, 2)
     """
+
+    weight, bias = Registered(), Registered()
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None

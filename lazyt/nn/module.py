@@ -121,7 +121,7 @@ class Module(Hooked):
         object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._parameters, *self._modules, *self._buffers]
+        return [*{*super().__dir__(), *self._parameters, *self._modules, *self._buffers}]
 
     def register_parameter(self, name: str, value: Any) -> None:
         """Make a tensor (or None) a parameter, even one that requires no grad."""

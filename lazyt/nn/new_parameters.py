@@ -13,6 +13,24 @@ from lazyt.nn.module import Parameter
 from lazyt.ops.axes import integer
 
 
+class Registered:
+    """A layer's parameter as an attribute: `Module.__getattr__` finds it too, after an AttributeError of Python's.
+
+    NOTE: it has no `__set__`, so what is assigned in the parameter's place, or defined by a subclass, comes before it.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, layer: Any, owner: type) -> Any:
+        if layer is None:
+            return self
+        try:
+            return layer._parameters[self.name]
+        except KeyError:
+            raise AttributeError(self.name) from None  # for `__getattr__`, which knows what to say
+
+
 def size_of(owner: str, **sizes: Any) -> None:
     """Raise DTypeError or ShapeError, with the layer's name, unless all are integers from 0 on."""
     for what, n in sizes.items():

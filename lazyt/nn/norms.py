@@ -9,7 +9,7 @@ from lazyt.functions import nn as functional
 from lazyt.functions.creation import ones, zeros
 from lazyt.nn import init
 from lazyt.nn.module import Module, Parameter
-from lazyt.nn.new_parameters import parameter_dtype, size_of
+from lazyt.nn.new_parameters import Registered, parameter_dtype, size_of
 from lazyt.ops.axes import integer
 
 __all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
@@ -23,6 +23,8 @@ def register_affine(m: Module, shape: tuple[int, ...], weight: bool, bias: bool,
 
 
 class _Affine(Module):
+    weight, bias = Registered(), Registered()
+
     def reset_parameters(self) -> None:
         """Weights to 1 and biases to 0."""
         for name, value in (("weight", 1.0), ("bias", 0.0)):

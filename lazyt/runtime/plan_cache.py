@@ -87,6 +87,7 @@ class Plan:
     """How to compute some values of a program; valid for every trace whose extents satisfy its guards."""
 
     from_disk = False  # whether another process made it
+    parts = 0  # the parts of a long trace that it computes, one after another (see linked_parts.py)
 
     def __init__(
         self, low: Lowered, want: Sequence[Slot], fused: bool, prefetch: bool = False, wish: Wish | None = None,
@@ -162,6 +163,10 @@ class Plan:
         self.executable.compile(extents, scalars)
         self._compiles = (self.executable.compiles, self.executable.compile_time)
 
+    def ran(self, extents: tuple[int, ...]) -> list[tuple[Plan, tuple[int, ...]]]:
+        """The plans that a run for these extents is of, with theirs: this one."""
+        return [(self, extents)]
+
     def whole(self) -> Plan:
         """The plan to look at: this one."""
         return self
@@ -188,7 +193,7 @@ class Plan:
         """The values of `want` out of the outputs' buffers, then those of `residuals`."""
         known, recipe = self.last_recipe
         if known is not extents:
-            recipe = self._recipe(extents)
+            recipe = self.recipe(extents)
         values = values_of(recipe, buffers, inputs)
         # NOTE: nothing of a trace is kept here: a plan outlives the trie, all of which is reached from each slot.
         if names(want) == self.wanted:
@@ -198,12 +203,13 @@ class Plan:
 
     def order_of(self, extents: tuple[int, ...], want: Sequence[Slot]) -> list[int]:
         """The buffer of each of `want`; -1 for what is no buffer of its own."""
-        recipe = self._recipe(extents)
+        recipe = self.recipe(extents)
         if names(want) != self.wanted:
             return []
         return [-1 if same >= 0 or at >= 0 else output for same, at, output, _, _ in recipe[: len(want)]]
 
-    def _recipe(self, extents: tuple[int, ...]) -> Recipe:
+    def recipe(self, extents: tuple[int, ...]) -> Recipe:
+        """How each output of a run for these extents comes about."""
         recipe = self.recipes.get(extents)
         if recipe is None:
             recipe = recipe_of(self.graph, self.schedule, self.executable, self.executable.bound[extents])

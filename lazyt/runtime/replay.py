@@ -44,6 +44,8 @@ SPELLED = 8
 SPELLED_DEAD = 32
 # With more values held and met than this, a sync is not written out.
 MOST = 256
+# Temporaries of at most so many bytes of a run that no other thread comes between lie where those of all such runs do.
+SHARED_BYTES = 1 << 17
 _FLOATS, _INTS = (float,), (int, bool)  # types of scalars that a kernel reads as they are
 AS_IT_IS = "{}"
 
@@ -79,6 +81,26 @@ def _counts() -> tuple[int, int, int, int, int]:
 
 
 _UNHELD, _VALUE, _BUFFER, _MET, AMONG = _counts()
+
+
+_shared: dict[tuple[Any, int], Any] = {}  # memory for temporaries, by what allocates it and its size
+
+
+def shared_arena(bound: Any) -> Any:
+    """Memory for the temporaries of runs that keep the interpreter's lock, which are over when it is used again.
+
+    None where a run lets go of the lock, its temporaries are too large, or there is no memory.
+    """
+    size = 1 << max(bound.arena_size - 1, 1 << 12).bit_length()
+    if not bound.arena_size or size > SHARED_BYTES or not COUNTED or bound.launch_only() is None or bound.lets_go():
+        return None
+    found = _shared.get((bound.allocate, size))
+    if found is None:
+        try:
+            found = _shared[bound.allocate, size] = bound.allocate(size)
+        except MemoryError:
+            return None
+    return found
 
 
 def failed(error: Exception) -> None:
@@ -120,12 +142,15 @@ class Again:
 class Written(Again):
     """What a sync did that a function was written for."""
 
-    __slots__ = ("kept", "made", "seen", "shifts", "small", "stored")
+    __slots__ = ("arena", "kept", "made", "seen", "shifts", "small", "stored")
 
     def __init__(self, tr: Trace, plan: Plan | None, bound: Any, slots: Sequence[Slot]) -> None:
         super().__init__(tr, plan, bound, len(slots))
         self.made = [(s.shape, s.dtype) for s in slots]
-        self.small = bound is not None and sum(bound.sizes) + bound.arena_size <= KEPT_BYTES and COUNTED
+        # The memory of temporaries, where runs have it in common.
+        self.arena: Any = None if bound is None else shared_arena(bound)
+        own = 0 if bound is None or self.arena is not None else bound.arena_size
+        self.small = bound is not None and sum(bound.sizes) + own <= KEPT_BYTES and COUNTED
         self.stored: list[tuple[int, Step, int]] = []
         self.kept: list[tuple[Any, ...]] = []
         # The scalars met last, and what they add to the bases that move (see `Bound.moved`).
@@ -140,7 +165,8 @@ class Written(Again):
         bound = self.bound
         try:
             buffers = [*map(bound.allocate, bound.sizes)]
-            arena = bound.lend(bound.arena_size) if bound.arena_size else None
+            lends = bound.arena_size and self.arena is None
+            arena = bound.lend(bound.arena_size) if lends else self.arena
         except MemoryError:
             return None
         parts: list[Any] = []
@@ -196,7 +222,7 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
             stored.append((i, path[i], place.get(i, -1) if results[i] is None else -1))
     bound = None
     if slots:
-        if type(plan) is not Plan:
+        if not isinstance(plan, Plan):
             return
         bound = plan.executable.bound.get(ext.values)
         if last is not None and bound is not None and not bound.has_replay:

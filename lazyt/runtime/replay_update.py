@@ -281,7 +281,7 @@ def remember(
         if pos.again is not False:
             return
     pos.again = False
-    if pos.mixed or not backends[pos.device].capabilities(pos.device).replay or not slots or type(plan) is not Plan:
+    if pos.mixed or not backends[pos.device].capabilities(pos.device).replay or not slots or not isinstance(plan, Plan):
         return
     bound = plan.executable.bound.get(ext.values)
     if bound is None:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 class Partition:
     """The parts of one trace for some wanted values; `is_one` if it is divided only because a backward is."""
 
+    linked: Any = None  # whether all of them were computed by known plans, then as one run (see linked_parts.py)
+
     def __init__(
         self, path: Sequence[Step], places: Places, extents: tuple[int, ...], want: Sequence[Slot],
     ) -> None:  # fmt: skip

@@ -8,6 +8,7 @@ from time import perf_counter, sleep
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from lazyt import on_demand
 from lazyt.autograd.custom import drop_unused
 from lazyt.autograd.engine import consumed_on
 from lazyt.autograd.saved_segment import Segment, make_segment
@@ -43,6 +44,9 @@ from lazyt.tracing.trace import Slot, Trace, holding, local
 
 if TYPE_CHECKING:
     from lazyt.ir.residuals import Residuals
+    from lazyt.runtime import linked_parts
+else:
+    linked_parts = on_demand.module("lazyt.runtime.linked_parts")
 
 # Syncs that come at a line which has nothing to do with what is computed.
 UNASKED = frozenset(("bound", "another thread"))
@@ -155,8 +159,11 @@ def sync(
                     raise
                 _finish(tr, report)
                 return
-            if (report.plan_hit or not slots) and not extra and not report.parts:
-                remember(tr, report.plan, slots, holders, others, segment, idle, receipt.donated)
+            if (report.plan_hit or not slots) and not extra:
+                parts = report.parts
+                as_one = linked_parts.link(tr, want, segment, report.run_time) if parts else report.plan
+                if as_one is not None or not parts:
+                    remember(tr, as_one, slots, holders, others, segment, idle, receipt.donated)
             _finish(tr, report)
         finally:
             tr.computing = False
@@ -186,8 +193,9 @@ def _repeated(again: Again, cause: str, site: Site, record_time: float, run_time
     report = SyncReport(cause, site, again.steps, again.n_outputs, record_time)
     plan = again.plan
     if plan is not None:
-        report.add(plan, again.ext.values)
-        report.plan_hit = True
+        for part, extents in plan.ran(again.ext.values):
+            report.add(part, extents)
+        report.plan_hit, report.parts = True, plan.parts
         report.kernels, report.launches = plan.kernels, plan.launches
         report.run_time, report.in_place = run_time, again.in_place
     return report

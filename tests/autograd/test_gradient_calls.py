@@ -312,3 +312,48 @@ def test_what_is_made_of_plain_values_has_no_graph():
     y = lt.tensor([1.0, 2.0], requires_grad=True)
     lt.value_and_grad(f)(y)[0].backward()
     assert y.grad.tolist() == [3, 12]
+
+
+def test_a_gradient_that_comes_again_leads_where_it_leads_then():
+    w, one = lt.tensor([1.0, 2.0]), lt.tensor([3.0, 4.0])
+
+    def calls(held: bool) -> list[Any]:
+        """Gradients by two arguments beside a leaf, which somebody holds or not."""
+        x = one * 1
+        x.requires_grad_()
+        y = x * 2
+        leaf = [x] if held else []
+        del x
+        f = lt.grad(lambda v, u: (v * v * y + u * v).sum(), argnums=(0, 1))
+        found = [*f(w, one), *f(one, w)]
+        for t in leaf:
+            (found[0] * found[2]).sum().backward()
+            found.append(t.grad)
+        return found
+
+    alone = [calls(False) for _ in range(3)]
+    # The same steps: now they lead to something that somebody may differentiate by.
+    beside = [calls(True) for _ in range(2)] + [calls(False)] + [calls(True)]
+    want = [[15, 36], [1, 2], [37, 66], [3, 4]]
+    assert all([t.tolist() for t in found[:4]] == want for found in alone + beside)
+    assert [len(found) for found in beside] == [5, 5, 4, 5]
+    assert not any(t.requires_grad for found in (*alone, beside[2]) for t in found)
+    assert all(found[0].requires_grad for found in beside if len(found) == 5)
+    assert len({tuple(found[4].tolist()) for found in beside if len(found) == 5}) == 1
+
+
+def test_a_gradient_that_comes_again_is_found_where_it_was_recorded(monkeypatch):
+    w, u = lt.tensor([1.0, 2.0]), lt.tensor([3.0, 4.0])
+    f = lt.value_and_grad(lambda v, rest: (v * v * rest["u"]).sum(), argnums=(1, 0))
+
+    def values(a: lt.Tensor, b: lt.Tensor) -> list[Any]:
+        out, (by_rest, by_v) = f(a, {"u": b})
+        assert not any(t.requires_grad for t in (out, by_rest["u"], by_v))
+        return [t.tolist() for t in (out, by_rest["u"], by_v)]
+
+    found = [values(w, u) for _ in range(2)]
+    monkeypatch.setattr("lazyt.autograd.engine.pull", None)  # what finds the way to the leaves
+    found.append(values(w, u))
+    assert found == [[19.0, [1.0, 4.0], [6.0, 16.0]]] * 3
+    with pytest.raises(TypeError):
+        values(w[1:], u)

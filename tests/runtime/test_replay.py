@@ -279,6 +279,23 @@ def test_memory_is_used_again_once_nobody_refers_to_it(repeated: list[Any]) -> N
         np.testing.assert_array_equal(a, X * i)
 
 
+def test_temporaries_of_runs_that_take_turns_lie_in_one_place() -> None:
+    x, w, v = (lt.asarray(np.random.default_rng(k).standard_normal((9, 9)).astype(np.float32)) for k in range(3))
+    programs = [lambda x: lt.tanh(x @ w) @ v, lambda x: (lt.exp(-x @ v) @ w).sum()]
+    expected = [[f(x * k).numpy() for k in (1, 2)] for f in programs]
+    arenas = []
+    for _ in range(5):
+        arenas.clear()
+        for f, (once, twice) in zip(programs, expected, strict=True):
+            a, b = f(x * 1), f(x * 2)
+            lt.sync()
+            report: Any = local.trace.report
+            arenas += [report[0].arena] if type(report) is tuple else []
+            np.testing.assert_array_equal(a.numpy(), once)
+            np.testing.assert_array_equal(b.numpy(), twice)
+    assert len(arenas) == 2 and arenas[0] is arenas[1] is not None
+
+
 def test_a_pending_reader_keeps_the_memory_that_it_reads(repeated: list[Any]) -> None:
     x = lt.asarray(X)
     for i in range(9):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt import on_demand
 from lazyt.backends.cpu import address_space, memory
 from lazyt.backends.cpu.parallel_copy import copied
-from lazyt.backends.interface import Capabilities, HostAllocator, HostBackend, LoadedCode, Statistics
+from lazyt.backends.interface import Capabilities, HostAllocator, HostBackend, LoadedCode, Run, Statistics
 from lazyt.config import cpu as switches, general as settings, registers
 from lazyt.ir.attention import is_attention
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from lazyt.backends.cpu import binding, code_cache, engine, executor, kernel_rows, thread_pool, user_code
+    from lazyt.backends.cpu import binding, code_cache, engine, executor, kernel_rows, linked, thread_pool, user_code
     from lazyt.backends.cpu.codegen import needs
     from lazyt.backends.cpu.library import attention, bit_packing, products, scan, scatter, small_matrices, sorting
     from lazyt.ir.builder import Builder
@@ -34,6 +34,7 @@ else:
     engine = on_demand.module("lazyt.backends.cpu.engine")
     executor = on_demand.module("lazyt.backends.cpu.executor")
     kernel_rows = on_demand.module("lazyt.backends.cpu.kernel_rows")
+    linked = on_demand.module("lazyt.backends.cpu.linked")
     thread_pool = on_demand.module("lazyt.backends.cpu.thread_pool")
     user_code = on_demand.module("lazyt.backends.cpu.user_code")
     needs = on_demand.module("lazyt.backends.cpu.codegen.needs")
@@ -136,6 +137,11 @@ class CpuBackend(HostBackend):
     def identity(self, device: str) -> tuple[str, ...]:
         _require_llvm()
         return *engine.host().fingerprint, repr(sorted(switches.items())), repr(registers["width"])
+
+    def link(
+        self, runs: Sequence[Run], n_inputs: int, wanted: Sequence[int], extents: tuple[int, ...]
+    ) -> linked.Linked | None:
+        return linked.link(runs, n_inputs, wanted, extents)
 
     def prefetch(self, graph: Graph) -> None:
         if any(is_attention(n) for n in graph.nodes):

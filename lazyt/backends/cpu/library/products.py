@@ -91,6 +91,7 @@ PACK_CYCLES = {"": 0.0, "panel": 0.5, "across": 0.6}
 MICRO_CYCLES = 120  # a call of a micro-kernel, and storing its tile
 REGION_CYCLES = 2500  # one more region of the program: threads meet
 BLAS_CALL = 1500
+BLAS_RUN = 8000  # for a run with BLAS: its threads are set and set back, and a replay is no single native call
 BLAS_TILE = 32
 BLAS_ELEMENT = 0.15  # of C
 BLAS_PACK = 1.2  # of A and B, of products from here on
@@ -239,7 +240,7 @@ def _blas(tile: Tile, m: int, n: int, kk: int, count: int, c: MatmulCall, transp
         # The product is written, and read again.
         moved = count * m * n * c.node.dtype.itemsize
         cycles += REGION_CYCLES + 2 * moved * MEMORY_CYCLES * (moved > NEAR)
-    return math.trunc(cycles)
+    return math.trunc(cycles) + BLAS_RUN
 
 
 @lru_cache(maxsize=64)
