@@ -17,10 +17,9 @@ from lazyt.runtime.backward_route import divisible, is_end
 from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.trace import Slot, Step
 
-# A trace of fewer steps is one program, and so is one of less weight: planning it costs little. What trains for several
+# A trace of less weight is one program: planning it costs little. What trains for several
 # iterations is divided at less, because a backward and an update are written as many primitives; what accumulates the
 # gradients of a few batches stays whole, unless it comes with other numbers of batches.
-MIN_STEPS = 64
 MIN_WEIGHT, MIN_ITERATIONS = 2048, 4
 MIN_TRAINING_WEIGHT, MIN_TRAINING_ITERATIONS = 256, 8
 # A part has as many iterations as go into this weight, one at least; of what trains it has one.

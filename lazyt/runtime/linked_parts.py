@@ -13,9 +13,10 @@ from weakref import WeakSet
 
 from lazyt.backends.interface import Run
 from lazyt.backends.registry import backends
+from lazyt.runtime.partition import Partition
 from lazyt.runtime.parts import Part
 from lazyt.runtime.plan_cache import Plan, find_plan, names
-from lazyt.runtime.subprograms import Partition, partition
+from lazyt.runtime.subprograms import partition
 
 if TYPE_CHECKING:
     from lazyt.autograd.saved_segment import Segment

@@ -22,7 +22,7 @@ from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.registry import backends, loaded
 from lazyt.config import HOST, general as settings
 from lazyt.ops.residuals import PULL
-from lazyt.runtime import cache_miss, first_run, memory, parts
+from lazyt.runtime import cache_miss, first_run, memory
 from lazyt.runtime.first_run import (
     Recipe,
     Stepwise,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from lazyt.ir.passes.recomputation import Wish
     from lazyt.ir.passes.schedule import Schedule
     from lazyt.ir.plan_format import Stored
-    from lazyt.runtime import memory_budget, stored_plans
+    from lazyt.runtime import memory_budget, parts as parts_of_traces, stored_plans
     from lazyt.tracing.call_site import Site
     from lazyt.tracing.trace import Trace
 else:
@@ -56,6 +56,7 @@ else:
     pipeline = on_demand.module("lazyt.ir.passes.pipeline")
     memory_budget = on_demand.module("lazyt.runtime.memory_budget")
     stored_plans = on_demand.module("lazyt.runtime.stored_plans")
+    parts_of_traces = on_demand.module("lazyt.runtime.parts")
 
 # A program with at most this many steps, and no backward among them, runs unfused the first time.
 SMALL_PROGRAM = 24
@@ -332,7 +333,7 @@ def drop_plans() -> bool:
         budget.drop()
         _shown = None
         _programs.clear()
-        parts.forget()
+        parts_of_traces.forget()
         first_run.forget()
     return True
 

@@ -18,137 +18,24 @@ What no part needs is not computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lazyt import on_demand
 from lazyt.autograd.engine import BACKWARD
-from lazyt.autograd.saved_segment import input_numbers
 from lazyt.config import general as settings
-from lazyt.ops.compression import DRAWS
-from lazyt.runtime.backward_route import sections
-from lazyt.runtime.division import MIN_STEPS, Body, accumulation, boundaries, left_of_iteration, opened, references
-from lazyt.runtime.parts import Part, part_of
-from lazyt.runtime.pulls import Pull
-from lazyt.tracing.steps import INPUT
 from lazyt.tracing.trace import Ext, Slot, Step
 
 if TYPE_CHECKING:
-    from lazyt.runtime.backward_route import Section
+    from lazyt.runtime import division, partition as partitions
+    from lazyt.runtime.partition import Partition
+else:
+    division = on_demand.module("lazyt.runtime.division")
+    partitions = on_demand.module("lazyt.runtime.partition")
 
-
-class Partition:
-    """The parts of one trace for some wanted values; `is_one` if it is divided only because a backward is."""
-
-    linked: Any = None  # whether all of them were computed by known plans, then as one run (see linked_parts.py)
-
-    def __init__(
-        self, path: Sequence[Step], places: Places, extents: tuple[int, ...], want: Sequence[Slot],
-    ) -> None:  # fmt: skip
-        self.want, self.is_one = list(want), places.is_one
-        self.numbers: dict[Slot, int] = dict(input_numbers(path).items())
-        self._extents = extents
-        self._need, self._kept = set(want), set(want)
-        chunks = places.chunks
-        pulled: dict[int, tuple[Section, Pull]] = {}  # by the number of a chunk
-        found: list[Part | Pull] = []
-        for number in reversed(range(len(chunks))):
-            chunk = chunks[number]
-            if chunk[0] in places.opened:
-                if self._need.intersection(chunk[0].slots):
-                    found += self._pulls(chunk[0], chunks[:number], pulled)
-                continue
-            section, pull = pulled.get(number, (None, None))
-            part = self._part(chunk, section)
-            if part is not None:
-                found.append(part)
-            if pull is not None:
-                assert part is not None, "a backward goes through it"
-                pull.forward = part
-        self.parts = found[::-1]
-
-    def _unread(self, values: Sequence[Slot]) -> list[Slot]:
-        """The computed ones of these that no later part reads; parts are asked from the last to the first."""
-        return [
-            x for x in dict.fromkeys(values)
-            if x not in self._need and x not in self._kept and x.step.op is not INPUT
-        ]  # fmt: skip
-
-    def _pulls(
-        self, backward: Step, chunks: Sequence[Sequence[Step]], pulled: dict[int, tuple[Section, Pull]]
-    ) -> list[Pull]:  # fmt: skip
-        """The parts of a backward, the last one first."""
-        found = []
-        for number, section in enumerate(sections(backward, chunks)):
-            if section is not None:
-                inputs = [x for x in section.given if x is not None]
-                pull = Pull(section, inputs, self._unread(inputs))
-                self._need.update(inputs)
-                pulled[number] = section, pull
-                found.append(pull)
-        wanted = zip(backward.slots, found[0].section.route.wanted, strict=True)
-        found[0].gradients = [(y, x) for y, x in wanted if y in self._need]
-        return found
-
-    def _part(self, steps: Sequence[Step], section: Section | None) -> Part | None:
-        """What is needed of some steps; section: what a backward pulls back there."""
-        need = self._need
-        passed = () if section is None else section.outputs
-        live: list[Step] = []
-        inside: set[Slot] = {*passed}
-        for s in reversed(steps):
-            # NOTE: nobody reads what a compression draws from, and its scalars are what the part needs.
-            draws = s.op in DRAWS and any(x.mode.compress is not None for x in live)
-            if draws or any(x in need or x in inside for x in s.slots):
-                live.append(s)
-                inside.update(references(s))
-        if not live:
-            return None
-        live.reverse()
-        own = {x for s in live for x in s.slots}
-        inputs = list(dict.fromkeys(x for s in live for x in references(s) if x not in own))
-        want = [x for s in live for x in s.slots if x in need]
-        # NOTE: a plan computes one value at least.
-        unread = [] if want else [x for x in passed if x in own][:1]
-        done = self._unread(inputs)
-        need.update(inputs)
-        return part_of(live, inputs, [*want, *unread], unread, done, self._extents, section)
-
-    def alike(self) -> list[list[Part | Pull]]:
-        """The parts that one plan computes together, in the order of their first ones."""
-        found: dict[tuple[Any, ...], list[Part | Pull]] = {}
-        for p in self.parts:
-            found.setdefault(p.kind(), []).append(p)
-        return list(found.values())
-
-
-# --- found again ---------------------------------------------------------------------------------------------------
-
-
-class Places:
-    """Where the trace that ends in a step is divided, and its last partitions."""
-
-    def __init__(self, path: Sequence[Step]) -> None:
-        body = Body(path)
-        starts = accumulation(body) or ([] if len(path) <= MIN_STEPS else boundaries(body))
-        self.is_one = not starts  # but for backwards that are divided
-        starts, opened_here = opened(path, body, starts)
-        ends = [*starts[1:], len(body.steps)]
-        self.chunks = [body.steps[a:b] for a, b in zip(starts, ends, strict=True)] if starts else []
-        self.opened = frozenset(opened_here)  # backwards, each a chunk of its own
-        self.known: dict[Ext, Partition] = {}
-
-    def partition(self, path: Sequence[Step], ext: Ext, want: Sequence[Slot]) -> Partition | None:
-        """The parts for these wanted values; None where the trace is one program."""
-        if not self.chunks:
-            return None
-        found = self.known.get(ext)
-        if found is None or found.want != want:
-            if len(self.known) >= 4:
-                self.known.clear()
-            found = self.known[ext] = Partition(path, self, ext.values, want)
-        return found
-
-
-WHOLE = Places(())
+# A trace of fewer steps is one program, unless it accumulates gradients.
+MIN_STEPS = 64
+# What a trace that is one program has for the places where it is divided.
+WHOLE = object()
 
 
 def partition(pos: Step, ext: Ext, want: Sequence[Slot]) -> Partition | None:
@@ -156,15 +43,14 @@ def partition(pos: Step, ext: Ext, want: Sequence[Slot]) -> Partition | None:
     # NOTE: most traces end here.
     if pos.mixed or not settings["partition"]:
         return None
-    division = pos.division
-    if division is None:
+    places = pos.division
+    if places is None:
         path = pos.steps()
         short = len(path) <= MIN_STEPS and sum(s.op is BACKWARD for s in path) < 2
-        division = pos.division = WHOLE if short else Places(path)
-    found: Partition | None = division.partition(pos.steps(), ext, want)
-    return found
+        places = pos.division = WHOLE if short else partitions.Places(path, len(path) > MIN_STEPS)
+    return None if places is WHOLE else places.partition(pos.steps(), ext, want)
 
 
 def iteration_left(pos: Step) -> int | None:
     """How many steps at least are left of this iteration, for a trace that goes round a loop; None for another one."""
-    return None if pos.mixed or not settings["partition"] else left_of_iteration(pos.steps())
+    return None if pos.mixed or not settings["partition"] else division.left_of_iteration(pos.steps())

@@ -26,13 +26,11 @@ from lazyt.errors import (
 )
 from lazyt.runtime.first_run import Stepwise
 from lazyt.runtime.liveness import apart, commit, is_wanted, stand, wanted_of
-from lazyt.runtime.parts import Progress
 from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan, is_shown
 from lazyt.runtime.replay import Again, counters
 from lazyt.runtime.replay_update import remember
-from lazyt.runtime.subprograms import Partition, iteration_left, partition
+from lazyt.runtime.subprograms import iteration_left, partition
 from lazyt.runtime.sync_report import SyncReport
-from lazyt.runtime.templates import PartRun
 from lazyt.tracing import record as recording
 from lazyt.tracing.call_site import Site, user_site
 from lazyt.tracing.inference import mark
@@ -45,6 +43,8 @@ from lazyt.tracing.trace import Slot, Trace, holding, local
 if TYPE_CHECKING:
     from lazyt.ir.residuals import Residuals
     from lazyt.runtime import linked_parts
+    from lazyt.runtime.partition import Partition
+    from lazyt.runtime.templates import PartRun
 else:
     linked_parts = on_demand.module("lazyt.runtime.linked_parts")
 
@@ -298,7 +298,7 @@ def _compute_parts(
 
     NOTE: no input of the trace is overwritten, for any part may fail; what an earlier part computed may be.
     """
-    progress = Progress(parts.numbers, snapshot.scalars, snapshot.inputs)
+    progress = parts.progress(snapshot.scalars, snapshot.inputs)
     for part in parts.parts:
         run = part.run(progress)
         found = _compute_on_one(run, run.want, report, Receipt())

@@ -14,6 +14,7 @@ from lazyt.errors import IndexOutOfRange
 from lazyt.runtime import division, linked_parts
 from lazyt.runtime.linked_parts import NEVER, LinkedPlan
 from lazyt.tracing.trace import local
+from tests.support.plans import forget
 
 TURNS = 48
 
@@ -71,6 +72,7 @@ def differentiated() -> list[lt.Tensor]:
 def test_a_trace_that_comes_again_runs_as_one(program: Callable[[], list[lt.Tensor]]) -> None:
     expected: Any = None
     linked = []
+    forget()
     for _ in range(6):
         found = program()
         lt.sync()
