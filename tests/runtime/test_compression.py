@@ -370,6 +370,19 @@ def test_the_peak_of_a_step_is_a_third():
     assert peaks[1] < 0.35 * peaks[0]
 
 
+def test_no_kernel_packs_arrays_of_several_steps():
+    """They have the same numbers and shapes. The first would be kept at full precision until the last is there."""
+    x, w = lt.tensor(_array(8, 8, 16, 16)), _filters()
+    with lt.memory.compress(bits=2):
+        y = _blocks(x, w)
+    (y * lt.tensor(_array(8, 8, 16, 16, seed=8))).sum().backward()
+    lt.sync()
+    schedule = lt.last_sync().plan.schedule
+    packing = [{n.site.step for n in c.writes if n in schedule.graph.kept} for c in schedule.launches]
+    assert sum(len(steps) == 1 for steps in packing) >= 8
+    assert max(map(len, packing)) == 1
+
+
 def test_a_loop_that_is_divided_into_parts():
     """Each part has its own turn's draw."""
     found = {}
