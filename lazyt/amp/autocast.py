@@ -84,7 +84,7 @@ class autocast(_Context):  # noqa: N801 - a name that other programs rely on
                 stacklevel=2,
             )
             self.enabled = False
-        if self.enabled and kind not in registry.available():
+        if self.enabled and not registry.is_available(kind):
             warnings.warn(
                 f"User provided device_type of {kind!r}, but {kind.upper()} is not available. Disabling", stacklevel=2
             )

@@ -249,14 +249,16 @@ def available() -> list[str]:
     >>> "cpu" in lt.backends.available()
     True
     """
-    found = []
-    for name in names():
-        try:
-            device_of(name)
-        except DeviceError:
-            continue
-        found.append(name)
-    return found
+    return [name for name in names() if is_available(name)]
+
+
+def is_available(kind: str) -> bool:
+    """Whether this machine has a device of a kind; the others are not asked for."""
+    try:
+        device_of(kind)
+    except DeviceError:
+        return False
+    return True
 
 
 def by_dlpack(kind: int) -> Backend | None:

@@ -90,14 +90,6 @@ def _joined(b: Builder, codes: list[Node], bits: int) -> Node:
     return b.cast(functools.reduce(b.or_, shifted), WORDS[bits])
 
 
-def _codes(b: Builder, words: Node, bits: int) -> list[Node]:
-    """Codes as int32, the inverse of `_joined`."""
-    wide = b.cast(words, WIDE[bits])
-    mask = b.constant((1 << bits) - 1, wide.dtype)
-    shifted = [wide if i == 0 else b.shr(wide, b.constant(i * bits, wide.dtype)) for i in range(PARTS)]
-    return [b.cast(b.and_(x, mask), dtypes.int32) for x in shifted]
-
-
 def _bfloat16(b: Builder, x: Node, up: bool) -> Node:
     """The nearest bfloat16 that is not greater than x (with `up`: not less), as float32."""
     near = b.cast(b.cast(x, dtypes.bfloat16), x.dtype)
@@ -188,11 +180,19 @@ def exactly(b: Builder, x: Node, bits: int) -> Packed:
 
 
 def unpacked(b: Builder, p: Packed) -> Node:
-    """The array that was packed, or an estimate of it."""
-    parts = _codes(b, p.words, p.bits)
+    """The array that was packed, or an estimate of it: each element has a shift of its part's, and reads its word.
+
+    NOTE: parts that are written one by one and joined cost nothing where fusion counts. A mask was applied again by all
+    that read the result, and each kept the terms of a sum of cotangents, in place of the sum.
+    """
+    groups, columns = p.words.shape
+    shape = (groups, PARTS, columns)
+    wide = b.cast(p.words, dtypes.int32 if p.bits < 8 else dtypes.uint64)
+    by = b.cast(b.mul(b.iota((PARTS,), 0), b.constant(p.bits, dtypes.int64)), wide.dtype)
+    moved = b.shr(*(b.expand(b.reshape(x, s), shape) for x, s in ((wide, (groups, 1, columns)), (by, (1, PARTS, 1)))))
+    x = b.cast(b.and_(moved, b.constant((1 << p.bits) - 1, wide.dtype)), dtypes.int32)
     if p.low is not None and p.step is not None:
         f = dtypes.float32
-        low, step = (b.expand(b.reshape(b.cast(n, f), (n.shape[0], 1)), p.words.shape) for n in (p.low, p.step))
-        parts = [b.add(b.mul(b.cast(code, f), step), low) for code in parts]
-    # NOTE: joined, so that one kernel reads each word once and writes all that is in it.
-    return _ungrouped(b, b.concat([b.cast(x, p.dtype) for x in parts], 1), p.shape)
+        low, step = (b.expand(b.reshape(b.cast(n, f), (groups, 1, 1)), shape) for n in (p.low, p.step))
+        x = b.add(b.mul(b.cast(x, f), step), low)
+    return _ungrouped(b, b.reshape(b.cast(x, p.dtype), (groups, GROUP)), p.shape)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
+from lazyt.backends import registry
 from lazyt.ops import autocast_policies as policies
 from lazyt.ops.definition import OPS
 from lazyt.tracing.autocast import MARKED, policies as policies_of
@@ -72,6 +73,21 @@ def test_a_region_ends_where_an_error_leaves_it() -> None:
     with pytest.raises(lt.ShapeError), lt.autocast("cpu"):
         _ = lt.ones((2, 2)) @ lt.ones((3, 3))
     assert not lt.is_autocast_enabled()
+
+
+def test_a_region_asks_for_its_own_kind_of_device_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for GPUs took longer than to record a layer."""
+    asked: list[object] = []
+    found = registry.device_of
+
+    def device_of(name: object) -> str:
+        asked.append(name)
+        return found(name)
+
+    monkeypatch.setattr(registry, "device_of", device_of)
+    with lt.autocast("cpu"):
+        pass
+    assert asked == ["cpu"]
 
 
 def test_a_region_is_a_decorator_too() -> None:

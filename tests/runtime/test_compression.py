@@ -370,6 +370,39 @@ def test_the_peak_of_a_step_is_a_third():
     assert peaks[1] < 0.35 * peaks[0]
 
 
+def test_a_residual_stream_keeps_the_sum_of_its_cotangents_and_not_the_terms():
+    """Of three blocks and one of half the size: it was 10 arrays."""
+    x = lt.tensor(_array(8, 8, 32, 32))
+    shapes = [(8, 8, 3, 3)] * 6 + [(16, 8, 3, 3), (16, 16, 3, 3), (16, 8, 1, 1)]
+    *same, a, b, past = [lt.tensor(0.1 * _array(*s, seed=i), requires_grad=True) for i, s in enumerate(shapes)]
+
+    def normal(h: Any, w: Any, stride: int = 1) -> Any:
+        return F.batch_norm(F.conv2d(h, w, stride=stride, padding=w.shape[-1] // 2), None, None, training=True)
+
+    with lt.memory.compress(bits=2):
+        h = x
+        for v, w in zip(same[::2], same[1::2], strict=True):
+            h = F.relu(normal(F.relu(normal(h, v)), w) + h)
+        h = F.relu(normal(F.relu(normal(h, a, 2)), b) + normal(h, past, 2))
+    (h * h).sum().backward()
+    lt.sync()
+    (bound,) = lt.last_sync().plan.executable.bound.values()
+    assert bound.temporaries() < 9 * x.nbytes
+
+
+def test_no_kernel_packs_arrays_of_several_steps():
+    """They have the same numbers and shapes. The first would be kept at full precision until the last is there."""
+    x, w = lt.tensor(_array(8, 8, 16, 16)), _filters()
+    with lt.memory.compress(bits=2):
+        y = _blocks(x, w)
+    (y * lt.tensor(_array(8, 8, 16, 16, seed=8))).sum().backward()
+    lt.sync()
+    schedule = lt.last_sync().plan.schedule
+    packing = [{n.site.step for n in c.writes if n in schedule.graph.kept} for c in schedule.launches]
+    assert sum(len(steps) == 1 for steps in packing) >= 8
+    assert max(map(len, packing)) == 1
+
+
 def test_a_loop_that_is_divided_into_parts():
     """Each part has its own turn's draw."""
     found = {}

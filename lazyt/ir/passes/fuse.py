@@ -77,7 +77,7 @@ class _Fuser:
         self.scope = scope
         self.enabled = enabled
         self.units: list[Unit] = []
-        self.siblings = Siblings(scope)
+        self.siblings = Siblings(scope, graph.kept)
         # node -> group -> places it is wanted at in that group
         self.wanted: dict[Node, dict[Group, list[Place]]] = {}
         # node -> the highest number among units that read its whole buffer

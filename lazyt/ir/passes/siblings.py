@@ -42,24 +42,36 @@ def has_capacity(group: Group) -> bool:
     return group.size < MAX_GROUP and len(group.roots) < MAX_ROOTS
 
 
-def made_from(n: Node) -> set[Node]:
+def made_from(n: Node, spread: bool = True) -> set[Node]:
     """The values that n is computed from, three steps back; sources that cost nothing do not count.
 
-    Nor do the parts of a value with many parts: all its readers would be examined for each of them.
+    Nor do the parts of a value with many parts: all its readers would be examined for each of them. `spread`: whether
+    such sources count where they are spread over an array.
     """
     out: set[Node] = set()
     layer = {n}
     for _ in range(3):
-        layer = {x for y in layer if len(y.operands) <= WIDE for x in y.operands if x.op not in FREE}
+        layer = {x for y in layer if len(y.operands) <= WIDE for x in y.operands if not _is_free(x, spread)}
         out |= layer
     return out
 
 
-class Siblings:
-    """Groups by the values that they are made from and by their forms."""
+def _is_free(n: Node, spread: bool) -> bool:
+    while not spread and n.op in ("expand", "reshape"):
+        n = n.operands[0]
+    return n.op in FREE
 
-    def __init__(self, scope: Scope | None) -> None:
-        self.scope = scope
+
+class Siblings:
+    """Groups by the values that they are made from and by their forms.
+
+    What is `packed` of a step has siblings of that step, and none by numbers that are spread over both (`made_from`): a
+    kernel that packs arrays of several steps waits for the last of them, and keeps them all until then.
+    """
+
+    def __init__(self, scope: Scope | None, packed: Container[Node] = ()) -> None:
+        self.scope, self.packed = scope, packed
+        self._packed_by: dict[int, Node] = {}  # the first that was met of what is packed of each step
         self.groups: dict[tuple[Node, Form], list[Group]] = {}  # ascending in their numbers
         self._near: dict[Node, set[Node]] = {}
         self.forms: dict[Group, tuple[Form, ...]] = {}  # the current forms: entries under other forms are stale
@@ -99,7 +111,9 @@ class Siblings:
     def _made_from(self, n: Node) -> set[Node]:
         found = self._near.get(n)
         if found is None:
-            found = self._near[n] = made_from(n)
+            found = self._near[n] = made_from(n, n not in self.packed)
+            if n in self.packed:
+                found.add(self._packed_by.setdefault(n.site.step, n))
         return found
 
     def _list(self, group: Group, near: Iterable[Node], forms: tuple[Form, ...]) -> None:
