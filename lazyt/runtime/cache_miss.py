@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from lazyt.ir.symbolic import Dim, guard_source, source
 from lazyt.tracing.printer import site_text
@@ -20,8 +21,9 @@ Guard = tuple[str, int | Dim, int | Dim]
 Why = Callable[[], str]
 Wanted = tuple[tuple[int, int], ...]
 
-# At most this many programs with the same beginning are followed.
+# At most this many programs with the same beginning are followed, and so many looked at that go on from one step.
 FOLLOWED = 64
+LOOKED_AT = 1024
 SEEN_AGAIN = "seen again: fused kernels take over"
 OTHERS = "other values are wanted"
 LATER = f"{OTHERS}: what a later backward reads"
@@ -58,15 +60,21 @@ def first_difference(pos: Step) -> Why:
         return str
     at: list[Step] = [path[0].parent]
     for s in path:
-        known = [c for k in at for c in k.children.values() if c.known]
+        known = [c for k in at for c in _known(k)]
         same = [c for c in known if c.sid == s.sid]
         if not same:
             return _difference(s, known, any(k.plans is not None for k in at))
         at = same[-FOLLOWED:]
-    further = [c for k in at for c in k.children.values() if c.known]
+    further = [c for k in at for c in _known(k)]
     if not further:
         return str
     return lambda: f"it ends after step {pos.index}, where the closest known program goes on with {_named(further[-1])}"
+
+
+def _known(s: Step) -> list[Step]:
+    """The latest steps behind another one that lead to plans, the oldest of them first."""
+    latest = list(islice(reversed(s.children.values()), LOOKED_AT))
+    return [c for c in reversed(latest) if c.known]
 
 
 def _difference(s: Step, known: Sequence[Step], ended: bool) -> Why:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
@@ -33,6 +33,7 @@ from lazyt.runtime.first_run import (
     runs_stepwise,
     values_of,
 )
+from lazyt.runtime.kept import MAX_PLAN_BYTES, Budget
 from lazyt.tracing.lower import Lowered, lower
 from lazyt.tracing.tensor_state import Data
 from lazyt.tracing.trace import Ext, Slot, Step, holding
@@ -265,51 +266,6 @@ class Place:
 
 _programs: dict[int, Program] = {}
 MAX_PROGRAMS = 1 << 14
-# Plans are dropped once they have about so many bytes; a node of a graph has about so many, with what is made of it.
-MAX_PLAN_BYTES = 128 << 20
-NODE_BYTES = 4096
-# So many plans of the size of the largest are kept.
-LARGE = 6
-# So many drops are remembered: who works in turn with as many bounds of plans meets none that the last drop took.
-DROPS = 8
-
-
-class Budget:
-    """Bytes of the plans that are kept, and the bound on them.
-
-    A process that goes on working with more than the bound would plan all of it again after each drop. So where most of
-    what was made since the last drop had been dropped not long before, the bound is doubled.
-    """
-
-    def __init__(self, bound: int) -> None:
-        self.bound = bound
-        self.made = self.remade = 0
-        self._kept: set[int] = set()
-        self._dropped: deque[set[int]] = deque(maxlen=DROPS)
-
-    def add(self, sid: int, plan: Plan) -> None:
-        """A plan was made for the program of this number."""
-        size, name = len(plan.graph.nodes) * NODE_BYTES, hash((sid, plan.wanted, len(plan.guards)))
-        self.made += size
-        # NOTE: a forward and a backward, each as it is at first and from then on, are no reason to make them again.
-        self.bound = max(self.bound, LARGE * size)
-        if any(name in some for some in self._dropped):
-            self.remade += size
-        self._kept.add(name)
-
-    def is_spent(self) -> bool:
-        """Whether plans have to be dropped."""
-        return self.made > self.bound
-
-    def drop(self) -> None:
-        """All plans are dropped."""
-        if 2 * self.remade > self.made:
-            self.bound *= 2
-        self.made = self.remade = 0
-        self._dropped.append(self._kept)
-        self._kept = set()
-
-
 budget = Budget(MAX_PLAN_BYTES)
 
 
@@ -324,10 +280,21 @@ class Shown(NamedTuple):
 _shown: Shown | None = None
 
 
-def drop_plans() -> bool:
-    """Forget the plans that are kept by their programs, where they or their code are too much; whether they were."""
-    if not budget.is_spent() and not any(b.is_crowded() for b in loaded()):
-        return False
+def drop_plans(tr: Trace) -> bool:
+    """Forget plans and programs where they, or their code, are too much; whether the trie of a trace has to go too.
+
+    That is at its own next sync: tries are their threads'.
+    """
+    budget.add_steps(tr.n_new, tr.pos.index + 1)
+    tr.n_new = 0
+    if budget.is_spent() or any(b.is_crowded() for b in loaded()):
+        drop_all()
+    gone, tr.dropped = tr.dropped != budget.drops, budget.drops
+    return gone
+
+
+def drop_all() -> None:
+    """Forget all plans; each trie is forgotten by the next sync that is planned there."""
     global _shown
     with _lock:
         budget.drop()
@@ -335,7 +302,6 @@ def drop_plans() -> bool:
         _programs.clear()
         parts_of_traces.forget()
         first_run.forget()
-    return True
 
 
 def forget_plans(kind: str) -> None:
@@ -406,7 +372,7 @@ def _choose(
         want = _union(program, pos, want)
     program.misses.append(wanted)
     del program.misses[:-4]
-    collects = gc.isenabled()
+    collects, begun = gc.isenabled(), perf_counter()
     try:
         # NOTE: of what a plan is made of hardly anything is garbage, and to look for it takes a fifth of the time.
         gc.disable()
@@ -417,7 +383,7 @@ def _choose(
         if collects:
             gc.enable()
     program.plans.append(plan)
-    budget.add(pos.sid, plan)
+    budget.add_plan((pos.sid, plan.wanted, len(plan.guards)), len(plan.graph.nodes), perf_counter() - begun)
     cache_miss.mark_known(pos)
     return plan, reason
 

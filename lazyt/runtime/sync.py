@@ -211,9 +211,7 @@ def _finish(tr: Trace, report: SyncReport) -> None:
     counters.syncs += 1
     tr.report = report
     _note(tr, report)
-    if tr.n_steps > recording.MAX_TRIE:
-        tr.reset_trie()
-    elif drop_plans():
+    if drop_plans(tr):
         tr.reset_trie()
         gc.collect()  # steps refer to each other
     else:

@@ -4,11 +4,15 @@ Meanwhile operations fail (when they are recorded, and at a sync), real signals 
 signals use lazyt, batches change their size, models are made and dropped, and threads come and go. After an interrupt
 every parameter and its optimizer's state must stand at an edge of a step: the old one or the new one, which a twin
 takes without an interrupt. Each interval prints memory and the percentiles of one step that is always the same.
+
+Memory is judged twice: by what the process has, and by what is in use after all that is kept up to a bound (plans,
+programs) was dropped, as it is at the end of some intervals. The second finds a leak of some hundred bytes a round.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import gc
 import random
@@ -20,12 +24,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 import numpy as np
 
 import lazyt as lt
 from lazyt.errors import IndexOutOfRange, LazytError, LazytInternalError, ShapeError
+from lazyt.runtime.plan_cache import drop_all
+from lazyt.tracing.trace import _free as spare, _sids as numbers, local
 
 Array = np.ndarray[Any, Any]
 F = lt.nn.functional
@@ -34,6 +40,9 @@ HANGS = 180.0
 # Memory and latency are flat if the last third of the intervals is no further above an earlier third: for memory the
 # second one, because the first fills what is kept up to a bound (plans, above all).
 MORE_BYTES, MORE_MEMORY, MORE_TIME = 24 << 20, 1.1, 1.5
+# All is dropped after one in so many intervals. What is in use then may be so much more in the last third of these
+# measures than in the second. A block of the interpreter's has about so many bytes.
+MEASURED, MORE_LEFT, BLOCK_BYTES = 3, 1 << 20, 80
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "SGD": lambda p: lt.optim.SGD(p, lr=0.05),
     "momentum": lambda p: lt.optim.SGD(p, lr=0.05, momentum=0.9),
@@ -58,11 +67,19 @@ class Interval:
     wall: list[float]  # seconds of each probe
     busy: list[float]  # seconds of the thread's processor
     yard: list[float] = field(default_factory=list)  # of a yardstick beside it: other processes slow both down
+    left: int = 0  # bytes in use after what is kept up to a bound was dropped, if it was
+
+    def summed_up(self) -> None:
+        """Keep the medians alone: what is measured must not grow by its measures."""
+        self.wall, self.busy, self.yard = (
+            [float(np.median(x))] if x else [] for x in (self.wall, self.busy, self.yard)
+        )
 
     def __str__(self) -> str:
         a, b = (np.percentile(np.array(x or [0.0]) * 1e3, (50, 95, 99)) for x in (self.wall, self.busy))
+        dropped = f", {self.left / 2**20:.1f} MB in use after a drop" if self.left else ""
         return (
-            f"{self.resident / 2**20:.0f} MB; a step p50 {a[0]:.2f} ms, p95 {a[1]:.2f}, p99 {a[2]:.2f}, "
+            f"{self.resident / 2**20:.0f} MB{dropped}; a step p50 {a[0]:.2f} ms, p95 {a[1]:.2f}, p99 {a[2]:.2f}, "
             f"longest {max(self.wall, default=0) * 1e3:.1f} (processor {b[0]:.2f}, {b[1]:.2f}, {b[2]:.2f})"
         )
 
@@ -70,6 +87,41 @@ class Interval:
 def resident() -> int:
     """Bytes of memory that this process has."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+class _Malloc(ctypes.Structure):
+    """glibc's `struct mallinfo2`: bytes of blocks that have their own mapping, and of those in use."""
+
+    _fields_: ClassVar = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+def in_use() -> int:
+    """Bytes of blocks in use, the interpreter's by their number and, where the C library is glibc, those of malloc."""
+    found = sys.getallocatedblocks() * BLOCK_BYTES
+    tell = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if tell is not None:
+        tell.restype = _Malloc
+        told = tell()
+        found += told.uordblks + told.hblkhd
+    return found
+
+
+def forget() -> None:
+    """Drop what is kept up to a bound: plans, and the programs of each thread's trie."""
+    lt.sync()
+    drop_all()
+    numbers.clear()
+    for trace in (local.trace, local.trace.inner, *spare):
+        if trace is not None and trace.empty:
+            trace.reset_trie()
+            trace.report = trace.ended = None
+    lt.memory.empty_cache()
+    gc.collect()
 
 
 def yardstick() -> float:
@@ -192,6 +244,15 @@ class Soak:
                 f"a step takes longer: {before * 1e3:.2f} ms in the first third, {after * 1e3:.2f} ms in the last, "
                 f"where a yardstick takes {slower[1] / slower[0]:.2f} of what it did"
             )
+        left = [i.left for i in self.intervals if i.left]
+        third = len(left) // 3
+        if third:
+            before, after = float(np.median(left[third : 2 * third])), float(np.median(left[-third:]))
+            if after > before + MORE_LEFT:
+                found.append(
+                    f"what a drop leaves grows: {before / 2**20:.1f} MB in use in the second third, "
+                    f"{after / 2**20:.1f} MB in the last"
+                )
         for text in found:
             print(text, file=self.out, flush=True)
         return found
@@ -208,9 +269,13 @@ class Soak:
             except Exception as e:  # noqa: BLE001 - what is wrong is what is looked for; it is reported
                 self._report(e)
         it.resident = resident()
+        if (len(self.intervals) + 1) % MEASURED == 0:
+            forget()
+            it.left = in_use()
         self.intervals.append(it)
         counts = ", ".join(f"{n} {k}" for k, n in (self.did - did).items())
         print(f"{len(self.intervals)}: {it}; {counts}", file=self.out, flush=True)
+        it.summed_up()
 
     def _report(self, e: BaseException) -> None:
         t, lines = e.__traceback__, []

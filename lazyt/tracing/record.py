@@ -30,8 +30,6 @@ MAX_STEPS = 1 << 17
 MAX_BYTES = 8 << 30
 # So often other threads may compute values of one trace, before it is synced.
 POLLS = 8
-# The bound on a trie: steps and extent chains; past it, it is forgotten between traces.
-MAX_TRIE = 1 << 18
 
 
 # Who is lazyt's behind a function that asks for the user's line: `advance`, and what calls it.

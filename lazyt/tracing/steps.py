@@ -205,6 +205,7 @@ def insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
     while step.scalar_start + step.n_scalars >= len(tr.scalars) - 2:
         tr.scalars.extend([0] * len(tr.scalars))
     tr.n_steps += 1
+    tr.n_new += 1
     pos.children[key] = step
     if pos.parent is not None and not pos.cut:
         pos.next = step

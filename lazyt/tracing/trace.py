@@ -227,7 +227,7 @@ waiting: set[int] = set()
 # Whether values may be shared: empty until a second thread records.
 several: list[bool] = []
 
-MAX_SIDS = 1 << 20
+MAX_SIDS = 1 << 18  # some 600 bytes each
 # The structure id that those of traces begin from.
 _ROOT = -1
 _sids: dict[tuple[Any, ...], int] = {}
@@ -306,9 +306,9 @@ class Trace:
     """The pending program of one thread."""
 
     __slots__ = (
-        "_roots", "bound", "busy", "computing", "customs", "cut_site", "eager", "effects",
+        "_roots", "bound", "busy", "computing", "customs", "cut_site", "dropped", "eager", "effects",
         "ended", "expectations", "ext", "ext_root", "foreign", "history", "inner", "inputs", "last_refs", "left",
-        "metas", "mode", "more", "n_exts", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed", "report",
+        "metas", "mode", "more", "n_new", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed", "report",
         "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden", "watched",
     )  # fmt: skip
 
@@ -353,7 +353,8 @@ class Trace:
         self.nbytes = 0  # of input buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded
         self._roots: dict[Mode, Step] = {}
-        self.n_steps = self.n_exts = 0
+        self.n_steps = self.n_new = 0  # steps of the trie, and those since the last sync that was planned
+        self.dropped = 0  # how often plans had been dropped then
         self.reset_trie()
 
     def reset_trie(self) -> None:
@@ -368,7 +369,7 @@ class Trace:
         before = self.results
         # NOTE: no call from here on but of what is entered without a look at signals.
         carry_out(assignments)
-        self._roots, self.n_steps, self.results, self.ext_root, self.n_exts = trie, 0, results, ext_root, 0
+        self._roots, self.n_steps, self.results, self.ext_root = trie, 0, results, ext_root
         self.history = None
         _restart(self, root, [], nothing, fresh)
         del before  # what nobody else held dies when all is done

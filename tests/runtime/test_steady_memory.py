@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import resource
 import sys
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import lazyt as lt
 from lazyt.errors import IndexOutOfRange
 from lazyt.ir.graph import Node
-from lazyt.runtime import plan_cache
+from lazyt.runtime import cache_miss, kept, plan_cache
 from lazyt.runtime.replay import counters
 from lazyt.tracing.trace import Step, local
 from tests.support.plans import forget
@@ -126,7 +127,7 @@ def nodes_known() -> int:
 
 @pytest.mark.slow
 def test_plans_are_dropped_once_they_have_too_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_cache, "budget", plan_cache.Budget(100 * plan_cache.NODE_BYTES))
+    monkeypatch.setattr(plan_cache, "budget", kept.Budget(100 * kept.NODE_BYTES))
     local.trace.reset_trie()
     plan_cache._programs.clear()
     counts, x = [], lt.asarray(np.ones(8))
@@ -140,12 +141,12 @@ def test_plans_are_dropped_once_they_have_too_many_bytes(monkeypatch: pytest.Mon
         if n % 8 == 0:
             counts.append(nodes_known())
     assert counts[2] < counts[0] + 150, f"nodes after 8, 16 and 24 programs: {counts}"
-    assert plan_cache.budget.bound == 100 * plan_cache.NODE_BYTES
+    assert plan_cache.budget.bound == 100 * kept.NODE_BYTES
 
 
 @pytest.mark.slow
 def test_plans_that_are_used_on_and_on_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_cache, "budget", plan_cache.Budget(10 * plan_cache.NODE_BYTES))
+    monkeypatch.setattr(plan_cache, "budget", kept.Budget(10 * kept.NODE_BYTES))
     local.trace.reset_trie()
     plan_cache._programs.clear()
     x, made = lt.asarray(np.ones(8)), []
@@ -158,11 +159,11 @@ def test_plans_that_are_used_on_and_on_are_kept(monkeypatch: pytest.MonkeyPatch)
             y.numpy()
         made.append(counters.plans - before)
     assert made[-1] == 0, f"plans made by each turn of the same six programs: {made}"
-    assert plan_cache.budget.bound > 10 * plan_cache.NODE_BYTES
+    assert plan_cache.budget.bound > 10 * kept.NODE_BYTES
 
 
 def test_a_large_forward_and_its_backward_are_planned_until_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_cache, "budget", plan_cache.Budget(plan_cache.NODE_BYTES))
+    monkeypatch.setattr(plan_cache, "budget", kept.Budget(kept.NODE_BYTES))
     forget()
     w, x, made = lt.asarray(np.full(3, 0.1)).requires_grad_(), lt.asarray(np.ones(3)), []
     for _ in range(6):
@@ -177,3 +178,100 @@ def test_a_large_forward_and_its_backward_are_planned_until_they_are_the_same(mo
         w.grad = None
         made.append(counters.plans - before)
     assert made[2:] == [0, 0, 0, 0], f"plans made by each turn: {made}"
+
+
+class Clock(kept.Budget):
+    """A budget whose time is told by a test."""
+
+    time = 0.0
+
+    def _now(self) -> tuple[float, float]:  # type: ignore[override]
+        return self.time, self.time
+
+
+def drop(budget: Clock, seconds: float) -> None:
+    """So much later, with more than the bound."""
+    budget.time += seconds
+    budget.made = budget.bound + 1
+    budget.drop()
+
+
+def test_the_bound_is_doubled_where_making_plans_again_takes_much_of_the_time() -> None:
+    budget = Clock(10 * kept.NODE_BYTES)
+    bounds = []
+    for elapsed in (1.0, 1.0, 20.0, 5.0):
+        for name in range(8):
+            budget.add_plan(name, 1, 0.1)
+        drop(budget, elapsed)
+        bounds.append(budget.bound // kept.NODE_BYTES)
+    assert bounds == [10, 20, 20, 40], (
+        "the first drop's plans are new, the third one's are made again in 4 % of the time"
+    )
+
+
+def test_a_process_that_goes_on_meeting_new_programs_keeps_its_bound() -> None:
+    """Most of what it makes was there before, but rarely: such a set of programs grows for ever."""
+    budget = Clock(10 * kept.NODE_BYTES)
+    for turn in range(40):
+        for name in range(9):
+            budget.add_plan(name, 1, 0.1)
+        budget.add_plan(100 + turn, 1, 0.1)
+        drop(budget, 30.0)
+    assert budget.bound == 10 * kept.NODE_BYTES
+
+
+def test_a_trace_longer_than_the_bound_is_kept() -> None:
+    budget = kept.Budget(10 * kept.STEP_BYTES)
+    budget.add_steps(50, 50)
+    assert not budget.is_spent()
+
+
+def test_tries_of_all_threads_are_forgotten_by_a_drop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the next sync of theirs that is planned, though another thread dropped the plans."""
+    monkeypatch.setattr(plan_cache, "budget", kept.Budget(1 << 30))
+    asked, done, known = threading.Semaphore(0), threading.Semaphore(0), []
+
+    def work() -> None:
+        for n in range(3):
+            asked.acquire()
+            for m in range(8 if n == 0 else 1):
+                y = lt.asarray(np.ones(8))
+                for _ in range(m + 1 + 10 * n):
+                    y = y + 1.0
+                y.numpy()
+            known.append(local.trace.n_steps)
+            done.release()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    for n in range(3):
+        asked.release()
+        done.acquire()
+        if n == 0:
+            plan_cache.drop_all()
+    thread.join()
+    assert known[0] >= 8 and known[1] == 0, f"steps of the thread's trie: {known}"
+    assert known[2] > 20, f"the next program is kept: {known}"
+
+
+def test_steps_are_forgotten_once_they_have_too_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closure of each iteration's own makes a new program each time, which leads to no plan of a graph."""
+    monkeypatch.setattr(plan_cache, "budget", kept.Budget(100 * kept.STEP_BYTES))
+    forget()
+    most = 0
+    for _ in range(150):
+        lt.debug.callback(lambda x: None, lt.asarray([1.0]))
+        lt.sync()
+        most = max(most, local.trace.n_steps)
+    assert 50 < most <= 101
+
+
+def test_what_leads_to_no_known_program_is_looked_for_among_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_miss, "LOOKED_AT", 4)
+    forget()
+    x = lt.asarray(np.ones(8))
+    for n in range(3, 13):
+        (x.reshape((1,) * n + (8,)) * 2.0).numpy()
+    (start,) = local.trace.root(local.trace.mode).children.values()
+    assert len(start.children) > 4
+    assert cache_miss._known(start) == list(start.children.values())[-4:]

@@ -10,7 +10,6 @@ import numpy as np
 import lazyt as lt
 from lazyt.backends.cpu import engine
 from lazyt.runtime import first_run, parts, plan_cache
-from lazyt.tracing import record
 from lazyt.tracing.trace import local
 
 if TYPE_CHECKING:
@@ -33,13 +32,12 @@ def make_room() -> None:
     Plans are dropped where a sync finds too many. Within a test that counts plans or replays, that is one test's lot
     in ten thousand.
     """
-    budget, trace = plan_cache.budget, local.trace
     crowded = engine._loader.remaining < engine.RECOUNT // 2
-    if 2 * budget.made < budget.bound and not crowded and 2 * trace.n_steps < record.MAX_TRIE:
+    if 2 * plan_cache.budget.made < plan_cache.budget.bound and not crowded:
         return
-    budget.made = max(budget.made, budget.bound + 1)
-    assert plan_cache.drop_plans()
-    trace.reset_trie()
+    plan_cache.drop_all()
+    assert plan_cache.drop_plans(local.trace)
+    local.trace.reset_trie()
     if crowded:
         gc.collect()
         engine._loader.remaining = 0

@@ -8,6 +8,7 @@ import signal
 import numpy as np
 import pytest
 
+import lazyt as lt
 from lazyt.testing import soak
 from lazyt.testing.__main__ import main
 from lazyt.testing.soak import OPTIMIZERS, Interval, Soak, Training, is_at
@@ -27,15 +28,17 @@ def test_a_twin_takes_the_same_steps(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_soak_tells_each_interval(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_soak_tells_each_interval(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGALRM)
     out = io.StringIO()
     s = Soak(2, frozenset(("interrupts", "handlers")), out)
+    monkeypatch.setattr(soak, "MEASURED", 2)
     s.growth = list  # type: ignore[method-assign] # two seconds are not flat: plans are made
     assert s.run(0.03, 0.9) == [], out.getvalue()
     lines = out.getvalue().splitlines()
     assert len(lines) >= 2 and "MB; a step p50" in lines[0] and "probes" in lines[0]
     assert lines[-1] == "flat, and nothing wrong"
+    assert "in use after a drop" not in lines[0] and all("in use after a drop" in x for x in lines[1:2] if x[0] == "2")
     assert signal.getsignal(signal.SIGALRM) is before
     with pytest.raises(SystemExit):
         main(["soak", "--without", "everything"])
@@ -98,6 +101,36 @@ def test_what_is_not_flat_is_wrong() -> None:
     for k, i in enumerate(s.intervals):  # the machine is slower, not the step
         i.yard = [0.002 * (1 + k)]
     assert s.growth() == []
+
+
+def test_what_a_drop_leaves_must_not_grow() -> None:
+    s = Soak(out=io.StringIO())
+    times = list(np.full(9, 0.001))
+    for more, found in ((100 << 10, 0), (2 << 20, 1)):
+        s.intervals = [Interval(100 << 20, times, times, left=(10 << 20) + k * more) for k in range(7)]
+        assert len(s.growth()) == found
+    assert "what a drop leaves grows: 15.0 MB in use in the second third" in s.out.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leak", [0, 20_000])
+def test_a_leak_of_some_kilobytes_a_program_is_found(leak: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soak, "MEASURED", 1)
+    s, leaked, x = Soak(out=io.StringIO()), [], lt.asarray(np.ones(8))
+
+    def programs() -> None:
+        """A few, met again and again in another order."""
+        for _ in range(20):
+            y = x
+            for _ in range(s.rng.randrange(1, 5)):
+                y = y * 2.0 + 1.0
+            y.numpy()
+            leaked.append(bytes(leak) if leak else None)
+
+    monkeypatch.setattr(s, "_round", programs)
+    s.run(0.06, 0.4)
+    grows = [w for w in s.wrong if "what a drop leaves grows" in w]
+    assert len(grows) == (leak > 0), s.out.getvalue()  # type: ignore[attr-defined]
 
 
 def test_what_a_round_raises_is_reported_with_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 import lazyt as lt
 from lazyt.backends.cpu.library import small_matrices
 from lazyt.backends.cpu.library.matrix_lanes import LANES
-from lazyt.runtime import plan_cache
+from tests.support.plans import forget
 
 DTYPES = ("f4", "f8")
 # The largest of a dozen errors, by LAPACK's; of single rounding errors the largest may be luck.
@@ -24,9 +24,9 @@ def native(monkeypatch: pytest.MonkeyPatch):
     """Every number of matrices is worth the machine code, and chunks are small."""
     monkeypatch.setattr(small_matrices, "FEW", 1 << 60)
     monkeypatch.setattr(small_matrices, "GRAIN", 1)
-    plan_cache.drop_plans()
+    forget()
     yield
-    plan_cache.drop_plans()
+    forget()
 
 
 def stack(count: int, m: int, n: int, dtype: str, kind: str = "random", seed: int = 0) -> np.ndarray:
@@ -350,7 +350,7 @@ def test_gradients(native):
     """Of the same calls in NumPy: with the machine code and without."""
 
     def gradients() -> list[np.ndarray]:
-        plan_cache.drop_plans()
+        forget()
         x = lt.asarray(stack(5, 4, 4, "f8")).requires_grad_()
         s = x @ x.mT + 4 * lt.eye(4)
         total = lt.linalg.solve(s, x).sum() + lt.linalg.slogdet(s)[1].sum() + lt.linalg.cholesky(s).sum()

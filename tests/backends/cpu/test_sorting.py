@@ -11,6 +11,7 @@ from lazyt.backends.cpu.library import insertion_sort, sorting
 from lazyt.ir import library_calls
 from lazyt.runtime import plan_cache
 from tests.support.arrays import octets
+from tests.support.plans import forget
 
 DTYPES = [
     np.dtype(d) for d in (*("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"), ml_dtypes.bfloat16)
@@ -45,7 +46,7 @@ def test_the_results_are_those_of_a_stable_sort(dtype, special, few, threads, mo
     else:
         monkeypatch.setattr(insertion_sort, "FEW", 0)
         monkeypatch.setattr(sorting, "FEW", few)
-    plan_cache.drop_plans()
+    forget()
     for shape, axis in SHAPES:
         if few == "lines" and shape[axis] > insertion_sort.FEW:
             continue
