@@ -6,6 +6,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakValueDictionary
 
 from lazyt.autograd.functional import vjp
 from lazyt.config import HOST
@@ -56,7 +57,8 @@ class Overrides:
             found.kernels = dict(kernels)
             found.names = frozenset(name for name, _ in kernels)
             found.own = frozenset(name for name in found.names if "::" not in name)
-            found = _overrides.setdefault(key, found)
+            with _lock:
+                found = _overrides.setdefault(key, found)
         assert isinstance(found, cls), "the only class"
         return found
 
@@ -188,7 +190,8 @@ def device_kind(operands: Sequence[Any]) -> str:
     return local.trace.mode.device.partition(":")[0]
 
 
-_overrides: dict[frozenset[tuple[Key, Registered]], Overrides] = {}
+_overrides: WeakValueDictionary[frozenset[tuple[Key, Registered]], Overrides] = WeakValueDictionary()
+_lock = threading.RLock()  # a signal handler may come back here
 
 
 class scoped:  # noqa: N801 - a function, to who calls it

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+from weakref import WeakValueDictionary
 
 from lazyt.config import HOST
 
@@ -63,7 +65,8 @@ class Mode:
             own["computing"] = mode if common == values else cls(**common)
             for name, value in own.items():
                 object.__setattr__(mode, name, value)
-            found = _modes.setdefault(key, mode)
+            with _lock:
+                found = _modes.setdefault(key, mode)
         assert type(found) is cls, "the class is part of the key"
         return found
 
@@ -79,8 +82,11 @@ class Mode:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.values.items())})"
 
 
+MOST_NEAR = 256
+
+
 class Near(dict[tuple[str, Any], Mode]):
-    """`Mode.near`: each mode is made when it is first asked for."""
+    """`Mode.near`: each mode is made when it is first asked for, and forgotten when there are too many."""
 
     __slots__ = ("mode",)
 
@@ -91,11 +97,16 @@ class Near(dict[tuple[str, Any], Mode]):
     def __missing__(self, key: tuple[str, Any]) -> Mode:
         mode, (name, value) = self.mode, key
         found = type(mode)(**{**mode.values, name: value})
+        for near in (self, found.near):
+            if len(near) >= MOST_NEAR:
+                near.clear()
         # NOTE: so that who returns finds the mode without a call (see `current.restore_mode`).
         found.near[name, mode.values[name]] = mode
         self[key] = found
         return found
 
 
-_modes: dict[tuple[Any, ...], Mode] = {}
+# NOTE: a budget or a scope of each iteration's own is a mode that nobody asks for again.
+_modes: WeakValueDictionary[tuple[Any, ...], Mode] = WeakValueDictionary()
+_lock = threading.RLock()  # a signal handler may come back here
 DEFAULT = Mode()

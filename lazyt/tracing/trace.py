@@ -227,7 +227,7 @@ waiting: set[int] = set()
 # Whether values may be shared: empty until a second thread records.
 several: list[bool] = []
 
-MAX_SIDS = 1 << 18  # some 600 bytes each
+MAX_SIDS = 1 << 16  # some 600 bytes each, and what is in their keys: functions of users, modes
 # The structure id that those of traces begin from.
 _ROOT = -1
 _sids: dict[tuple[Any, ...], int] = {}
@@ -379,6 +379,7 @@ class Trace:
         found = self._roots.get(mode)
         if found is None:
             found = self._roots[mode] = self._new_root(mode)
+            self.n_new += 1
         return found
 
     def _new_root(self, mode: Mode) -> Step:

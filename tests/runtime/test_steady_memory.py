@@ -16,6 +16,7 @@ from lazyt.errors import IndexOutOfRange
 from lazyt.ir.graph import Node
 from lazyt.runtime import cache_miss, kept, plan_cache
 from lazyt.runtime.replay import counters
+from lazyt.tracing import mode, trace
 from lazyt.tracing.trace import Step, local
 from tests.support.plans import forget
 
@@ -275,3 +276,33 @@ def test_what_leads_to_no_known_program_is_looked_for_among_the_latest(monkeypat
     (start,) = local.trace.root(local.trace.mode).children.values()
     assert len(start.children) > 4
     assert cache_miss._known(start) == list(start.children.values())[-4:]
+
+
+def in_a_scope(n: int) -> None:
+    with lt.library.scoped():
+        lt.library.impl("exp", "cpu")(lambda x: n * x)
+        assert lt.exp(lt.asarray([1.0])).item() == n
+
+
+def within_a_budget(n: int) -> None:
+    with lt.memory.budget((1 << 30) + n):
+        assert (lt.asarray([1.0]) * n).item() == n
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("under", [in_a_scope, within_a_budget])
+def test_modes_that_nobody_asks_for_again_are_forgotten(
+    under: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_cache, "budget", kept.Budget(200 * kept.STEP_BYTES))
+    monkeypatch.setattr(trace, "MAX_SIDS", 200)
+    monkeypatch.setattr(mode, "MOST_NEAR", 50)
+    forget()
+    counts = []
+    for turn in range(3):
+        for n in range(150):
+            under(150 * turn + n)
+        forget()
+        gc.collect()
+        counts.append(sum(type(x) is mode.Mode for x in gc.get_objects()))
+    assert counts[2] < counts[0] + 100, f"modes after 150, 300 and 450 of them: {counts}"
