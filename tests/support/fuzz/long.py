@@ -26,6 +26,7 @@ import lazyt as lt
 from lazyt.errors import REFUSALS, IndexOutOfRange
 from lazyt.ir import dtypes
 from lazyt.runtime import memory, sync
+from lazyt.runtime.replay import SHARED_BYTES
 from lazyt.testing.closeness import same_bits
 from lazyt.testing.kinds import Kind, register
 from lazyt.testing.modes import Mode, mode
@@ -258,8 +259,8 @@ def _afterwards(run: LongRun, before: int) -> None:
     run.tell("bytes left", [left if left > SPARE else 0], left > SPARE)
 
 
-# The state that a thread may keep for its next trace.
-SPARE = 1 << 16
+# The state that a thread may keep for its next trace, and the memory that replays have in common for temporaries.
+SPARE = (1 << 16) + 2 * SHARED_BYTES
 
 
 def is_long(lines: Sequence[str]) -> bool:
