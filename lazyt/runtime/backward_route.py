@@ -105,17 +105,20 @@ class Section:
     done: list[Slot]  # outputs whose cotangents nobody reads any more
 
 
-def sections(backward: Step, chunks: Sequence[Sequence[Step]]) -> list[Section | None]:
-    """What is pulled back through each of these parts, all before the backward; None for one that is not on its way."""
+def sections(backward: Step, chunks: Sequence[Sequence[Step]], stop: int) -> list[tuple[int, Section]]:
+    """What is pulled back through the parts before number `stop`, the last one first; with the numbers of these."""
     route = Route(backward)
     first: dict[Slot, Slot | None] = dict.fromkeys(route.outputs)
     first.update(zip(route.outputs, route.cotangents))  # noqa: B905 - none are given where they are 1
     totals: set[Slot] = set(route.outputs)
     wanted = {*route.wanted}
     on_route = {*route.steps}
-    found: list[Section | None] = []
-    for steps in reversed(chunks):
-        passed = [s for s in steps if s in on_route]
+    found: list[tuple[int, Section]] = []
+    for number in reversed(range(stop)):
+        if not on_route:
+            break
+        passed = [s for s in chunks[number] if s in on_route]
+        on_route.difference_update(passed)
         own = [x for s in passed for x in s.slots if x in route.values and not is_end(x)]
         computed = {*own}
         entering = [
@@ -126,14 +129,13 @@ def sections(backward: Step, chunks: Sequence[Sequence[Step]]) -> list[Section |
         ]  # fmt: skip
         outputs = [x for x in (*own, *entering) if x in totals]
         if not outputs or not own:
-            found.append(None)
             continue
         new = [x in first for x in outputs]
         given = [first.pop(x, None) for x in outputs]
         ones = tuple([a and b is None for a, b in zip(new, given, strict=True)])
         results = [*entering, *(x for x in own if x in wanted)]
         done = [x for x in outputs if x not in results]
-        found.append(Section(route, outputs, given, ones, results, entering, done))
+        found.append((number, Section(route, outputs, given, ones, results, entering, done)))
         totals.difference_update(done)
         totals.update(results)
-    return found[::-1]
+    return found

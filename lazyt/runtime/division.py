@@ -6,7 +6,9 @@ divided with them (pulls.py): it is *opened*.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -103,6 +105,7 @@ class Body:
         """About how many primitives a range of steps is written as."""
         return int(self.total[stop] - self.total[start])
 
+    @cached_property
     def tokens(self) -> Array:
         """A number for each step: equal for steps that differ at most in which values they read."""
         numbers: dict[Any, int] = {}
@@ -164,7 +167,7 @@ def opened(path: Sequence[Step], body: Body, starts: Sequence[int]) -> tuple[lis
         wide, left = Body(path, {*found}), []
         for s in found:
             i, first = body.position[s], body.first[s]
-            start = max(j for j in (0, *starts) if j <= first)
+            start = ([0, *starts])[bisect_right(starts, first)]
             inside = {j for j in _places(wide, start, i) if start < j < i}
             if any(j > first for j in inside):
                 places |= {0, i, i + 1, *inside}
@@ -177,12 +180,11 @@ def opened(path: Sequence[Step], body: Body, starts: Sequence[int]) -> tuple[lis
 
 def _places(body: Body, start: int, stop: int) -> set[int]:
     """Places in a range of steps that divide it between iterations, and where it is very long; with both its ends."""
-    tokens = body.tokens()
     found: set[int] = set()
     todo = [(start, stop)]
     while todo:
         start, stop = todo.pop()
-        iterations = _iterations(body, tokens, start, stop)
+        iterations = _iterations(body, start, stop)
         if iterations is None:
             found.update(_by_weight(body, start, stop))
             continue
@@ -192,7 +194,7 @@ def _places(body: Body, start: int, stop: int) -> set[int]:
     return found
 
 
-def _iterations(body: Body, tokens: Array, start: int, stop: int) -> Iterations | None:
+def _iterations(body: Body, start: int, stop: int) -> Iterations | None:
     """The longest run of equal iterations in a range of steps; None where nothing repeats, or not often enough.
 
     Its period is the distance between occurrences of what is rare: what occurs several times an iteration says less.
@@ -202,7 +204,7 @@ def _iterations(body: Body, tokens: Array, start: int, stop: int) -> Iterations 
         fewest = MIN_OPENED_ITERATIONS
     if body.is_light(start, stop) or stop - start < max(fewest, 3):
         return None
-    t = tokens[start:stop]
+    t = body.tokens[start:stop]
     # Three steps in a row, as one number.
     base = int(t.max()) + 1
     grams = (t[:-2] * base + t[1:-1]) * base + t[2:]
@@ -335,7 +337,7 @@ def left_of_iteration(steps: Sequence[Step]) -> int | None:
     """How many steps at least are left of this iteration, for steps that go round a loop; None for others."""
     body = Body(steps)
     n = len(body.steps)
-    iterations = _iterations(body, body.tokens(), 0, n)
+    iterations = _iterations(body, 0, n)
     if iterations is None or iterations.stop < n:
         return None
     return (iterations.phase - n) % iterations.period

@@ -38,7 +38,7 @@ class Partition:
             chunk = chunks[number]
             if chunk[0] in places.opened:
                 if self._need.intersection(chunk[0].slots):
-                    found += self._pulls(chunk[0], chunks[:number], pulled)
+                    found += self._pulls(chunk[0], chunks, number, pulled)
                 continue
             section, pull = pulled.get(number, (None, None))
             part = self._part(chunk, section)
@@ -57,17 +57,19 @@ class Partition:
         ]  # fmt: skip
 
     def _pulls(
-        self, backward: Step, chunks: Sequence[Sequence[Step]], pulled: dict[int, tuple[Section, Pull]]
+        self, backward: Step, chunks: Sequence[Sequence[Step]], stop: int, pulled: dict[int, tuple[Section, Pull]]
     ) -> list[Pull]:  # fmt: skip
-        """The parts of a backward, the last one first."""
-        found = []
-        for number, section in enumerate(sections(backward, chunks)):
-            if section is not None:
-                inputs = [x for x in section.given if x is not None]
-                pull = Pull(section, inputs, self._unread(inputs))
-                self._need.update(inputs)
-                pulled[number] = section, pull
-                found.append(pull)
+        """The parts of a backward, which is the chunk of number `stop`, the last one first."""
+        found: list[Pull] = []
+        for number, section in sections(backward, chunks, stop):
+            inputs = [x for x in section.given if x is not None]
+            pull = Pull(section, inputs, [])
+            pulled[number] = section, pull
+            found.append(pull)
+        found.reverse()
+        for pull in found:
+            pull.done = self._unread(pull.inputs)
+            self._need.update(pull.inputs)
         wanted = zip(backward.slots, found[0].section.route.wanted, strict=True)
         found[0].gradients = [(y, x) for y, x in wanted if y in self._need]
         return found

@@ -17,7 +17,7 @@ import pytest
 import lazyt as lt
 from lazyt import nn, optim
 from lazyt.backends.cpu import code_cache, kernel_rows
-from lazyt.runtime import plan_cache
+from lazyt.runtime import division, plan_cache, subprograms
 from lazyt.runtime.liveness import wanted_of
 from lazyt.tracing import shape_inference
 from lazyt.tracing.trace import local
@@ -407,3 +407,37 @@ def test_twice_the_steps_are_twice_the_calls(program, without_code):
 @EVERY
 def test_twice_the_steps_are_twice_the_lines(program, without_code):
     check_ratios(program, [LINES[program], 2 * LINES[program]], lines)
+
+
+def recurrences(n: int) -> Result:
+    """Backwards of their own, each over equal iterations, whose gradients are added up."""
+    w = full(4, 4).requires_grad_()
+    for _ in range(n):
+        h = full(2, 4)
+        for _ in range(12):
+            h = lt.tanh(h @ w)
+        h.sum().backward()
+    return w.grad
+
+
+def test_dividing_twice_the_backwards_is_twice_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("MIN_WEIGHT", 50), ("MIN_TRAINING_WEIGHT", 50), ("MIN_OPENED_WEIGHT", 50)):
+        monkeypatch.setattr(division, name, value)
+    monkeypatch.setattr(division, "OPENED_PART_WEIGHT", 24)
+
+    def work(n: int) -> tuple[int, int]:
+        local.trace.reset_trie()
+        kept = recurrences(n)
+        tr = local.trace
+        want, _, _ = wanted_of(tr)
+        with lines() as counter:
+            parts = subprograms.partition(tr.pos, tr.ext, want)
+        assert parts is not None
+        tr.leave()
+        del kept
+        return counter.n, len(parts.parts)
+
+    work(4)
+    (few, parts), (many, more_parts) = work(20), work(40)
+    assert more_parts > 1.8 * parts > 100
+    assert many < MOST * few
