@@ -88,6 +88,7 @@ ONE_OF = {
     "tests/runtime/test_compression.py": 2,
     "tests/runtime/test_interrupts.py": 4,
     "tests/runtime/test_linear_work.py": 6,
+    "tests/runtime/test_linked_parts.py": 2,
     "tests/runtime/test_long_programs.py": 6,
     "tests/runtime/test_memory_budget.py": 6,
     "tests/runtime/test_robust.py": 2,

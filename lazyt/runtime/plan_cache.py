@@ -289,7 +289,8 @@ def drop_plans(tr: Trace) -> bool:
     tr.n_new = 0
     if budget.is_spent() or any(b.is_crowded() for b in loaded()):
         drop_all()
-    gone, tr.dropped = tr.dropped != budget.drops, budget.drops
+    # NOTE: a new trace has nothing of what was dropped before it began.
+    gone, tr.dropped = tr.dropped not in (-1, budget.drops), budget.drops
     return gone
 
 

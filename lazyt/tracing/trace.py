@@ -354,7 +354,7 @@ class Trace:
         self.started = 0.0  # when its first step was recorded
         self._roots: dict[Mode, Step] = {}
         self.n_steps = self.n_new = 0  # steps of the trie, and those since the last sync that was planned
-        self.dropped = 0  # how often plans had been dropped then
+        self.dropped = -1  # how often plans had been dropped then; -1 before the first
         self.reset_trie()
 
     def reset_trie(self) -> None:

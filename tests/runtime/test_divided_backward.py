@@ -22,7 +22,7 @@ def rows(*shape: int, seed: int = 0) -> lt.Tensor:
     return lt.asarray(np.random.default_rng(seed).standard_normal(shape))
 
 
-@pytest.fixture(params=[16, 64], ids=["one iteration a part", "several"])
+@pytest.fixture(params=[16, pytest.param(64, marks=pytest.mark.slow)], ids=["one iteration a part", "several"])
 def opened(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Backwards are divided with what they differentiate, however short that is."""
     sizes = {"MIN_WEIGHT": 50, "MIN_TRAINING_WEIGHT": 50, "MIN_OPENED_WEIGHT": 100, "OPENED_PART_WEIGHT": request.param}

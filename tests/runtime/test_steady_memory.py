@@ -17,7 +17,7 @@ from lazyt.ir.graph import Node
 from lazyt.runtime import cache_miss, kept, plan_cache
 from lazyt.runtime.replay import counters
 from lazyt.tracing import mode, trace
-from lazyt.tracing.trace import Step, local
+from lazyt.tracing.trace import Step, Trace, local
 from tests.support.plans import forget
 
 STEPS = 50
@@ -255,6 +255,16 @@ def test_tries_of_all_threads_are_forgotten_by_a_drop(monkeypatch: pytest.Monkey
     assert known[2] > 20, f"the next program is kept: {known}"
 
 
+def test_a_new_trace_has_nothing_to_forget_of_an_earlier_drop() -> None:
+    plan_cache.drop_all()
+    tr = Trace()
+    assert not plan_cache.drop_plans(tr)
+    assert not plan_cache.drop_plans(tr)
+    plan_cache.drop_all()
+    assert plan_cache.drop_plans(tr)
+    assert not plan_cache.drop_plans(tr)
+
+
 def test_steps_are_forgotten_once_they_have_too_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A closure of each iteration's own makes a new program each time, which leads to no plan of a graph."""
     monkeypatch.setattr(plan_cache, "budget", kept.Budget(100 * kept.STEP_BYTES))
@@ -264,7 +274,7 @@ def test_steps_are_forgotten_once_they_have_too_many_bytes(monkeypatch: pytest.M
         lt.debug.callback(lambda x: None, lt.asarray([1.0]))
         lt.sync()
         most = max(most, local.trace.n_steps)
-    assert 50 < most <= 101
+    assert 50 < most <= 104
 
 
 def test_what_leads_to_no_known_program_is_looked_for_among_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
