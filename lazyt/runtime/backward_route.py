@@ -34,9 +34,8 @@ class Route:
         self.wanted = [group[0] for group in backward.info]
         self.outputs: list[Slot] = list(backward.operands[:n])
         self.cotangents: list[Slot] = list(backward.operands[n : 2 * n]) if given else []
-        # A value of this trace that stands for one of the segment behind it.
-        self.linked = links > 0
-        if self.linked:
+        if links:
+            # A value of this trace stands for one of the segment behind it.
             self.outputs = [backward.operands[-1]]
         steps: set[Step] = set()
         met: set[Slot] = set()
@@ -80,14 +79,14 @@ def _is_special(s: Step) -> bool:
     return (hasattr(s.op, "expand") and s.op is not TRACK) or s.mode.compress is not None or s.mode.memory is not None
 
 
-def divisible(backwards: Sequence[Step]) -> list[Step]:
-    """Those that can be divided, each with a forward pass of its own."""
-    found: list[Step] = []
+def divisible(backwards: Sequence[Step]) -> list[Route]:
+    """The routes of those that can be divided, each with a forward pass of its own."""
+    found: list[Route] = []
     taken: set[Step] = set()
     for s in backwards:
         route = Route(s)
         if route.is_plain() and taken.isdisjoint(route.steps):
-            found.append(s)
+            found.append(route)
         taken.update(route.steps)
     return found
 
@@ -105,9 +104,8 @@ class Section:
     done: list[Slot]  # outputs whose cotangents nobody reads any more
 
 
-def sections(backward: Step, chunks: Sequence[Sequence[Step]], stop: int) -> list[tuple[int, Section]]:
+def sections(route: Route, chunks: Sequence[Sequence[Step]], stop: int) -> list[tuple[int, Section]]:
     """What is pulled back through the parts before number `stop`, the last one first; with the numbers of these."""
-    route = Route(backward)
     first: dict[Slot, Slot | None] = dict.fromkeys(route.outputs)
     first.update(zip(route.outputs, route.cotangents))  # noqa: B905 - none are given where they are 1
     totals: set[Slot] = set(route.outputs)

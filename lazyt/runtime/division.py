@@ -15,13 +15,13 @@ import numpy as np
 
 from lazyt.autograd.engine import BACKWARD
 from lazyt.ir.records import dataclass
-from lazyt.runtime.backward_route import divisible, is_end
+from lazyt.runtime.backward_route import Route, divisible, is_end
 from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.trace import Slot, Step
 
-# A trace of less weight is one program: planning it costs little. What trains for several
-# iterations is divided at less, because a backward and an update are written as many primitives; what accumulates the
-# gradients of a few batches stays whole, unless it comes with other numbers of batches.
+# A trace of less weight is one program: planning it costs little. What trains for several iterations is divided at
+# less, because a backward and an update are written as many primitives; what accumulates the gradients of a few batches
+# stays whole, unless it comes with other numbers of batches.
 MIN_WEIGHT, MIN_ITERATIONS = 2048, 4
 MIN_TRAINING_WEIGHT, MIN_TRAINING_ITERATIONS = 256, 8
 # A part has as many iterations as go into this weight, one at least; of what trains it has one.
@@ -60,9 +60,8 @@ class Body:
         n = len(self.steps)
         self.opened = bool(opened)
         self.weights = np.array([len(s.slots) for s in self.steps] + [0], np.int64)  # the last stands for the end
-        self.closed = np.zeros(
-            n + 1, np.int64
-        )  # how many backwards (jvp, vmap) reach across the place before each step
+        # How many backwards (jvp, vmap) reach across the place before each step.
+        self.closed = np.zeros(n + 1, np.int64)
         self.first: dict[Step, int] = {}  # of each backward: where what it differentiates begins
         crossing = np.zeros(n + 2, np.int64)
         position = self.position = {s: i for i, s in enumerate(self.steps)}
@@ -154,8 +153,8 @@ def boundaries(body: Body) -> list[int]:
     return [0, *sorted(found)] if found else []
 
 
-def opened(path: Sequence[Step], body: Body, starts: Sequence[int]) -> tuple[list[int], list[Step]]:
-    """Where parts begin if backwards that are long by themselves are divided too; and which those are.
+def opened(path: Sequence[Step], body: Body, starts: Sequence[int]) -> tuple[list[int], list[Route]]:
+    """Where parts begin if backwards that are long by themselves are divided too; and what those go through.
 
     Such a backward is a part of its own.
     """
@@ -164,14 +163,14 @@ def opened(path: Sequence[Step], body: Body, starts: Sequence[int]) -> tuple[lis
     places: set[int] = set()
     while found:
         places = set(starts)
-        wide, left = Body(path, {*found}), []
-        for s in found:
-            i, first = body.position[s], body.first[s]
+        wide, left = Body(path, {route.backward for route in found}), []
+        for route in found:
+            i, first = body.position[route.backward], body.first[route.backward]
             start = ([0, *starts])[bisect_right(starts, first)]
             inside = {j for j in _places(wide, start, i) if start < j < i}
             if any(j > first for j in inside):
                 places |= {0, i, i + 1, *inside}
-                left.append(s)
+                left.append(route)
         if left == found:
             return sorted(places - {len(body.steps)}), found
         found = left
@@ -199,9 +198,10 @@ def _iterations(body: Body, start: int, stop: int) -> Iterations | None:
 
     Its period is the distance between occurrences of what is rare: what occurs several times an iteration says less.
     """
-    fewest = MIN_ITERATIONS if body.weight(start, stop) >= MIN_WEIGHT else MIN_TRAINING_ITERATIONS
     if body.opened:
         fewest = MIN_OPENED_ITERATIONS
+    else:
+        fewest = MIN_ITERATIONS if body.weight(start, stop) >= MIN_WEIGHT else MIN_TRAINING_ITERATIONS
     if body.is_light(start, stop) or stop - start < max(fewest, 3):
         return None
     t = body.tokens[start:stop]

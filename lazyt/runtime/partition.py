@@ -15,7 +15,7 @@ from lazyt.tracing.steps import INPUT
 from lazyt.tracing.trace import Ext, Slot, Step
 
 if TYPE_CHECKING:
-    from lazyt.runtime.backward_route import Section
+    from lazyt.runtime.backward_route import Route, Section
     from lazyt.tracing.tensor_state import Data
 
 
@@ -36,9 +36,10 @@ class Partition:
         found: list[Part | Pull] = []
         for number in reversed(range(len(chunks))):
             chunk = chunks[number]
-            if chunk[0] in places.opened:
+            route = places.routes.get(chunk[0])
+            if route is not None:
                 if self._need.intersection(chunk[0].slots):
-                    found += self._pulls(chunk[0], chunks, number, pulled)
+                    found += self._pulls(route, chunks, number, pulled)
                 continue
             section, pull = pulled.get(number, (None, None))
             part = self._part(chunk, section)
@@ -57,11 +58,11 @@ class Partition:
         ]  # fmt: skip
 
     def _pulls(
-        self, backward: Step, chunks: Sequence[Sequence[Step]], stop: int, pulled: dict[int, tuple[Section, Pull]]
+        self, route: Route, chunks: Sequence[Sequence[Step]], stop: int, pulled: dict[int, tuple[Section, Pull]]
     ) -> list[Pull]:  # fmt: skip
         """The parts of a backward, which is the chunk of number `stop`, the last one first."""
         found: list[Pull] = []
-        for number, section in sections(backward, chunks, stop):
+        for number, section in sections(route, chunks, stop):
             inputs = [x for x in section.given if x is not None]
             pull = Pull(section, inputs, [])
             pulled[number] = section, pull
@@ -70,7 +71,7 @@ class Partition:
         for pull in found:
             pull.done = self._unread(pull.inputs)
             self._need.update(pull.inputs)
-        wanted = zip(backward.slots, found[0].section.route.wanted, strict=True)
+        wanted = zip(route.backward.slots, route.wanted, strict=True)
         found[0].gradients = [(y, x) for y, x in wanted if y in self._need]
         return found
 
@@ -118,10 +119,11 @@ class Places:
         body = Body(path)
         starts = accumulation(body) or (boundaries(body) if loops else [])
         self.is_one = not starts  # but for backwards that are divided
-        starts, opened_here = opened(path, body, starts)
+        starts, routes = opened(path, body, starts)
         ends = [*starts[1:], len(body.steps)]
         self.chunks = [body.steps[a:b] for a, b in zip(starts, ends, strict=True)] if starts else []
-        self.opened = frozenset(opened_here)  # backwards, each a chunk of its own
+        # What divided backwards go through; each is a chunk of its own.
+        self.routes = {route.backward: route for route in routes}
         self.known: dict[Ext, Partition] = {}
 
     def partition(self, path: Sequence[Step], ext: Ext, want: Sequence[Slot]) -> Partition | None:

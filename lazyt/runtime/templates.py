@@ -171,10 +171,6 @@ class PartRun:
     scalars: list[Any]
     inputs: list[Data]
     want: list[Slot]
-    located: Callable[[], list[Site | None]]
+    sites: Callable[[], list[Site | None]]  # the user's line of each step
     later: Later | None = None  # what a later part pulls back here
     residuals: Residuals | None = None  # of `later`, once it is computed: its values are behind the others
-
-    def sites(self) -> list[Site | None]:
-        """The user's line of each step."""
-        return self.located()

@@ -33,8 +33,8 @@ NEVER, ALWAYS, RANDOM = "never", "always", "random"
 _SIZES = host().work_sizes
 # Where programs are divided, if they are at all: the sizes of `lazyt/runtime/division.py`.
 _DIVIDED = {
-    "MIN_WEIGHT": 64, "MIN_TRAINING_WEIGHT": 64, "PART_WEIGHT": 8, "MIN_OPENED_WEIGHT": 48,
-    "MIN_OPENED_ITERATIONS": 3, "OPENED_PART_WEIGHT": 24,
+    (division, "MIN_WEIGHT"): 64, (division, "MIN_TRAINING_WEIGHT"): 64, (division, "PART_WEIGHT"): 8,
+    (division, "MIN_OPENED_WEIGHT"): 48, (division, "MIN_OPENED_ITERATIONS"): 3, (division, "OPENED_PART_WEIGHT"): 24,
 }  # fmt: skip
 # Plans of one operation that were bound while work was divided finely: nobody else should run by them.
 _fine_kinds: dict[Any, Any] = {}
@@ -162,8 +162,8 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
     inner.start()
     settings, programs, threads = dict(general), plan_cache._programs, lt.get_num_threads()
     kinds, interpreted = first_run._kinds, first_run.INTERPRETED
-    allowed, sizes = dict(switches), [getattr(module, name) for module, name in _SIZES]
-    templates, divided = parts._templates, {name: getattr(division, name) for name in _DIVIDED}
+    allowed, templates = dict(switches), parts._templates
+    sizes = [(module, name, getattr(module, name)) for module, name in (*_SIZES, *_DIVIDED)]
     try:
         general.update(strict=True, fuse=m.fuse, tiers=m.tiers, interpret=m.interpret or settings["interpret"])
         general["first"] = m.first
@@ -177,8 +177,8 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
             first_run._kinds, first_run.INTERPRETED = _kinds_by_numpy, sys.maxsize
         plan_cache._programs, parts._templates = {}, {}
         if m.divided:
-            for name, size in _DIVIDED.items():
-                setattr(division, name, size)
+            for (module, name), size in _DIVIDED.items():
+                setattr(module, name, size)
         if m.threads is not None:
             lt.set_num_threads(m.threads)
         local.trace = inner
@@ -189,10 +189,8 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
         local.trace = outer
         general.update(settings)
         switches.update(allowed)
-        for (module, name), size in zip(_SIZES, sizes, strict=True):
+        for module, name, size in sizes:
             setattr(module, name, size)
-        for name, size in divided.items():
-            setattr(division, name, size)
         parts._templates = templates
         plan_cache._programs, first_run._kinds, first_run.INTERPRETED = programs, kinds, interpreted
         if m.threads is not None:
