@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import signal
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -116,10 +118,13 @@ def test_what_a_drop_leaves_must_not_grow() -> None:
 @pytest.mark.parametrize("leak", [0, 20_000])
 def test_a_leak_of_some_kilobytes_a_program_is_found(leak: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "MEASURED", 1)
-    s, leaked, x = Soak(out=io.StringIO()), [], lt.asarray(np.ones(8))
+    s, leaked, x, now = Soak(out=io.StringIO()), [], lt.asarray(np.ones(8)), [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter, thread_time=time.thread_time)
+    monkeypatch.setattr(soak, "time", clock)  # a round takes a second, so each interval has as many on any machine
 
     def programs() -> None:
         """A few, met again and again in another order."""
+        now[0] += 1.0
         for _ in range(20):
             y = x
             for _ in range(s.rng.randrange(1, 5)):
@@ -128,7 +133,7 @@ def test_a_leak_of_some_kilobytes_a_program_is_found(leak: int, monkeypatch: pyt
             leaked.append(bytes(leak) if leak else None)
 
     monkeypatch.setattr(s, "_round", programs)
-    s.run(0.06, 0.4)
+    s.run(0.6, 4.0)
     grows = [w for w in s.wrong if "what a drop leaves grows" in w]
     assert len(grows) == (leak > 0), s.out.getvalue()  # type: ignore[attr-defined]
 
