@@ -540,7 +540,10 @@ def test_no_file_is_a_giant():
 def test_nothing_is_swallowed():
     wrong = []
     for p in _files():
-        for node in ast.walk(ast.parse(p.read_text())):
+        text = p.read_text()
+        if not re.search(r"\bexcept\b|suppress", text):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ExceptHandler):
                 everything = node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")
                 if node.type is None or (everything and all(isinstance(s, ast.Pass | ast.Continue) for s in node.body)):

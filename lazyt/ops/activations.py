@@ -95,7 +95,11 @@ def _softplus(b: Builder, x: Node, beta: Node, threshold: Node) -> Node:
     return b.select(b.gt(scaled, threshold), x, b.div(softplus(b, scaled), beta))
 
 
-SOFTPLUS = activation("softplus", _softplus, lambda x, beta=1.0, threshold=20.0: np.logaddexp(0, beta * x) / beta, 2.0)
+def _numpy_softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    return np.where(beta * x > threshold, x, np.logaddexp(0, beta * x) / beta)
+
+
+SOFTPLUS = activation("softplus", _softplus, _numpy_softplus, 2.0)
 
 
 def _exp_below(b: Builder, x: Node) -> Node:

@@ -303,6 +303,7 @@ def interrupted(tmp_path: Path, n: int, *more: str) -> list[str]:
     return out.split()[1:]
 
 
+@pytest.mark.slow
 def test_workers_end_at_an_interrupt_and_when_the_loop_is_killed(tmp_path):
     before = sorted(os.listdir("/dev/shm"))
     workers = interrupted(tmp_path, 3, "killed")

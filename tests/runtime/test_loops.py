@@ -62,7 +62,7 @@ def test_an_argument_that_changes_its_kind_is_found(monkeypatch: pytest.MonkeyPa
 
 
 def test_programs_have_arguments_that_change_their_kind() -> None:
-    texts = ["\n".join(written(seed)) for seed in range(200)]
+    texts = ["\n".join(written(seed)) for seed in range(100)]
     for kind in ("None", "np.float32(0.5)", "lt.asarray(0.5)", "data(v.shape, k)", "w[0]", "True", "v * 0.5"):
         assert any(f"({kind} if k" in text for text in texts), kind
 

@@ -482,6 +482,10 @@ def test_references_of_activations_do_not_overflow(call: str) -> None:
     assert check(["v0 = xp.asarray(np.array([54103.0, 0.5]))", f"v1 = new(xp.{call})"]) is None
 
 
+def test_the_reference_of_softplus_has_its_threshold() -> None:
+    assert check(["v0 = xp.asarray(np.array([9.9, 10.1]))", "v1 = new(xp.softplus(v0, 2.0))"]) is None
+
+
 @pytest.mark.parametrize("call", ["svd(v0)[1]", "pinv(v0)"])
 def test_the_reference_refuses_an_infinity_where_lazyt_does(call: str) -> None:
     with pytest.raises(Stopped, match="the matrix holds infinities"):

@@ -206,6 +206,7 @@ class TestDeclared:
             large += taken > 4096
         return large
 
+    @pytest.mark.slow
     def test_by_the_assembly(self, kernels: dict[str, list[Kernel]]) -> None:
         assert sum(map(self.agree, kernels.values())) >= 3
 

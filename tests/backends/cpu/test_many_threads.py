@@ -92,6 +92,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(program: Callable[[], list[
             np.testing.assert_array_equal(x, y, err_msg=f"{threads} threads")
 
 
+@pytest.mark.slow
 def test_threads_that_share_a_pool_of_many() -> None:
     """Callers that come at once: one has the workers, the others run alone."""
     want = values(reductions, 1)

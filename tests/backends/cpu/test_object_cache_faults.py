@@ -334,6 +334,7 @@ for extra in (0.5, 4, 12, 20, 400) if sys.argv[1] == "warm" else (8, 12, 20, 100
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS and /proc")
 @pytest.mark.parametrize("warm", ["warm", "cold"])
 def test_little_address_space_is_an_error_that_can_be_tried_again(warm) -> None:

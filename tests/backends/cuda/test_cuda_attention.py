@@ -120,6 +120,7 @@ def test_kernels_with_masks(kind: str, dtype: np.dtype, d: int, wide: bool) -> N
             compared(v, t, s, (2, 2), mask)
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_aligned() -> None:
     compared(Variant(FLOAT32, 12, 8, "", False, False, False, False), 66, 70, off=1)
     compared(Variant(FLOAT32, 7, 5, "", True, False, False, False), 130, 70)
@@ -225,6 +226,7 @@ def test_on_and_off(kind: str | None, gpu: FakeDriver, monkeypatch: pytest.Monke
     close(got, want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_other_dtypes(dtype: str, masked: bool, gpu: FakeDriver) -> None:
@@ -263,6 +265,7 @@ def test_what_hides_everything_and_what_is_no_number(gpu: FakeDriver) -> None:
     assert np.isfinite(y[0, others][:, [0, 1, 3, 4, 5, 6, 7]]).all()
 
 
+@pytest.mark.slow
 def test_both_rules_of_exp(gpu: FakeDriver) -> None:
     args = operands("few queries", batch=(1,))
     for native in (True, False):
@@ -275,6 +278,7 @@ def test_both_rules_of_exp(gpu: FakeDriver) -> None:
             assert {Kernels(bound, c).source.count("lt_exp2(") for c in calls} == {1 + native}
 
 
+@pytest.mark.slow
 def test_large_scores(gpu: FakeDriver) -> None:
     q, k, v, ct = operands("odd")
     (y, *_), _ = results(q * 60, k * 60, v, ct)
@@ -357,6 +361,7 @@ def test_a_plan_runs_again_as_one_graph(gpu: FakeDriver) -> None:
     assert not gpu.library_calls
 
 
+@pytest.mark.slow
 def test_no_matrix_of_all_weights(gpu: FakeDriver) -> None:
     t = 600
     q, k, v, ct = (normal(1, 1, t, 8, seed=i) for i in range(4))
@@ -447,6 +452,7 @@ def test_what_cudnn_refuses(fails: str, gpu: FakeDriver) -> None:
     assert "cuDNN refused it: no engine for this" in text
 
 
+@pytest.mark.slow
 def test_halves_with_a_mask_are_not_cudnn_s(gpu: FakeDriver) -> None:
     gpu.front_end = FakeCudnn(gpu)
     args = [x.astype("float16") for x in operands("odd")]

@@ -56,7 +56,7 @@ def classified_rows(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("rows", [pytest.param(1, marks=pytest.mark.slow), 5])
-@pytest.mark.parametrize("program", [soft_rows, half_rows, normalized_rows, classified_rows])
+@pytest.mark.parametrize("program", [classified_rows, soft_rows, half_rows, normalized_rows])
 def test_long_rows_that_are_read_again_are_divided(program: Any, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stage in launches of its own, with the bits of one block a row, which are the CPU's."""
     x = (np.random.default_rng(rows).normal(size=(rows, 40_003)) * 3).astype(np.float32)

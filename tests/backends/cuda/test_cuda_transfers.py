@@ -178,6 +178,7 @@ def test_inputs_and_retained_gradients() -> None:
     np.testing.assert_allclose(y.grad.numpy(), 2 * VALUES**2, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_model_on_two_devices_trains_as_on_one() -> None:
     rng = np.random.default_rng(0)
     x, t = rng.normal(size=(6, 5)).astype(np.float32), rng.normal(size=(6, 2)).astype(np.float32)

@@ -243,8 +243,8 @@ def decoder(lib: Any, dtype: str) -> dict[str, Any]:
 
 
 PROGRAMS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
+    "codebook": codebook,
     "translation": translation,
     "adversaries": adversaries,
-    "codebook": codebook,
     "decoder": decoder,
 }
