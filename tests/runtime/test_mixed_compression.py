@@ -129,6 +129,25 @@ def test_nothing_syncs_and_steps_without_a_sync_between_go_on():
     assert c._sensitivity.arrays == 2
 
 
+def test_a_block_with_more_arrays_than_the_last_step_told_of():
+    net, c, v = _Net(), lt.memory.compress(bits=2, level="L3"), lt.tensor(_array(128, 128, seed=7) / 11)
+    v.requires_grad_()
+    net.gradients(c)
+
+    def deeper(c: Any) -> np.ndarray:
+        for p in (*net.w, net.v):
+            p.grad = None
+        with c:
+            y = F.relu(F.relu(F.relu(F.relu(net.x @ net.w[0]) @ net.w[1]) @ v) @ v) @ net.v
+        loss = (y * net.t).sum()
+        loss.backward()
+        return np.concatenate([p.grad.numpy().ravel() for p in (*net.w, net.v)])
+
+    exact = deeper(lt.memory.compress(level="L0"))
+    found = deeper(c)
+    assert 0 < ((found - exact) ** 2).sum() < (exact**2).sum()
+
+
 def test_two_blocks_of_one_step_and_a_forward_pass_alone():
     net, other, c = _Net(), _Net(), lt.memory.compress(bits=2, level="L3")
     other.x = -other.x

@@ -486,6 +486,11 @@ def test_the_reference_of_softplus_has_its_threshold() -> None:
     assert check(["v0 = xp.asarray(np.array([9.9, 10.1]))", "v1 = new(xp.softplus(v0, 2.0))"]) is None
 
 
+def test_a_constant_row_is_normalized_to_the_rounding_of_its_mean() -> None:
+    data = "v0 = xp.asarray(np.full((1, 3), 6.357785224914551, 'float32'))"
+    assert check([data, "v1 = new(xp.group_norm(v0, 1))"]) is None
+
+
 @pytest.mark.parametrize("call", ["svd(v0)[1]", "pinv(v0)"])
 def test_the_reference_refuses_an_infinity_where_lazyt_does(call: str) -> None:
     with pytest.raises(Stopped, match="the matrix holds infinities"):

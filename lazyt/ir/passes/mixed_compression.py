@@ -67,7 +67,7 @@ class Mixer:
         b, told, samples = self.b, draw.told, n.shape[0]
         assert told is not None, "see `is_mixed`"
         if number >= hint(told.shape[1]):
-            return b.expand(b.constant(1, dtypes.float32), (samples,))
+            return b.expand_to(b.constant(1, dtypes.float32), (samples,))
         given = b.make("input", (), told.attrs, told.shape, told.dtype)
         if self._by_sample(draw, n):
             b.same(samples, told.shape[2])
