@@ -22,7 +22,7 @@ def variant() -> str:
     """The difference in a kernel's code when some flags are off; '' for none."""
     return "".join(
         f"_no_{name}"
-        for name in ("wide", "tile", "pairs", "together", "early", "stream", "interior")
+        for name in ("wide", "tile", "pairs", "together", "early", "stream", "interior", "peel")
         if not switches[name]
     ) + ("_scalar" if registers["width"] == 1 else "")
 

@@ -192,6 +192,8 @@ def load_some(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
 def _if_whole(scope: Scope, mask: str, typ: str, whole: Callable[[], str], some: Callable[[], str]) -> str:
     """What `whole` reads where the mask leaves out no lane, or else `some`; of type `typ`."""
     body = scope.body
+    if scope.is_partial:
+        return some()
     if mask == scope.mask:
         every = body.let(f"icmp eq i64 {scope.active}, {scope.lanes}")
     else:

@@ -10,13 +10,15 @@ from lazyt.backends.cpu.codegen.emit_scope import I64, IOTA64, MASK
 from lazyt.backends.cpu.codegen.emit_stores import store, store_all
 from lazyt.backends.cpu.codegen.emit_values import open_level
 from lazyt.backends.cpu.flags import switches
-from lazyt.ir.kernel import CHUNK, FLUSH, LANES, used_accesses
+from lazyt.ir.kernel import CHUNK, FLUSH, LANES, Op, used_accesses
+from lazyt.ir.prims import ELEMENTWISE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from lazyt.backends.cpu.codegen.emit_levels import Levels
     from lazyt.backends.cpu.codegen.emit_scope import Scope
-    from lazyt.ir.kernel import Stage
+    from lazyt.ir.kernel import Kernel, Stage
 
     # The registers of each fold.
     State = list[list[str]]
@@ -26,6 +28,8 @@ LOOK = 256
 # ... and goes past what is left by so many. NOTE: not at once: where an index depends on what was read, the next
 # elements are read only when that is here.
 FAR = 64 * LOOK
+# A body of more values is not written twice.
+SHORT = 16
 
 
 class RowStage:
@@ -156,18 +160,44 @@ class RowStage:
         return self.scope.body.call("i64", "llvm.smin.i64", ("i64", after), ("i64", stop))
 
     def _walk(self, axis: int, start: str, stop: str, state: State) -> State:
-        """The lanes' loop over [start, stop)."""
+        """The lanes' loop over [start, stop); `start` is a multiple of LANES, and so is `stop` before the axis ends."""
         scope = self.scope
 
-        def step(at: str, state: State) -> State:
+        def step(at: str, state: State, masked: bool) -> State:
             scope.index[axis] = at
-            scope.set_mask(at, scope.extent[axis])
             open_level(scope, scope.levels.lanes, self.needed, ())
             index = ""
             if any(f.is_arg for f in self.folds):
                 index = scope.body.let(f"add {I64} {scope.splat('i64', at)}, {IOTA64}")
-            after = [f.step(scope, own, index, masked=True) for f, own in zip(self.folds, state, strict=True)]
+            after = [f.step(scope, own, index, masked) for f, own in zip(self.folds, state, strict=True)]
             store_all(scope, self.stage.stores)
             return after
 
-        return self._loop((start, stop, LANES), "", state, step)
+        def some(at: str, state: State) -> State:
+            scope.set_mask(at, scope.extent[axis])
+            return step(at, state, True)
+
+        def whole(at: str, state: State) -> State:
+            scope.set_whole()
+            return step(at, state, False)
+
+        def last(at: str, state: State) -> State:
+            scope.set_rest(scope.extent[axis])
+            return step(at, state, True)
+
+        if not peeled(scope.kernel, scope.levels, self.needed):
+            return self._loop((start, stop, LANES), "", state, some)
+        scope.body.module.strategies["rows by whole vectors, the last one masked"] = None
+        end = scope.body.let(f"and i64 {stop}, {-LANES}")
+        state = self._loop((start, end, LANES), "", state, whole)
+        return self._loop((end, stop, LANES), "", state, last)
+
+
+def peeled(kernel: Kernel, levels: Levels, needed: Sequence[int]) -> bool:
+    """Whether the lanes' loop of a stage is written for whole vectors, and its last step once more with a mask.
+
+    A mask takes longer than a body of a few operations; many, or an expensive one, are not worth writing twice.
+    """
+    own = [kernel.values[v] for v in needed if levels.of_value[v] == levels.lanes]
+    costly = any(isinstance(v, Op) and ELEMENTWISE[v.name].costly for v in own)
+    return switches["peel"] and len(own) <= SHORT and not costly

@@ -68,6 +68,7 @@ class Scope:
         # The active lanes, inside the lanes loop, and how far the slots are from their start there.
         self.mask = ""
         self.active = ""  # how many they are, an i64
+        self.is_partial = False  # whether they are known to be fewer than all
         self.slot_at = ""
         # In the interior of a map (interior.py) all lanes are active, and each of these conditions is alike for them.
         self.holds: dict[int, str] | None = None
@@ -172,13 +173,15 @@ class Scope:
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Forget at the end what was named inside: it does not dominate what follows."""
-        saved = self.names, self.pointers, self.offsets, self.index, self.mask, self.active, self.slot_at
+        saved = self.names, self.pointers, self.offsets, self.index
+        lanes = self.mask, self.active, self.is_partial, self.holds, self.slot_at
         self.names, self.pointers = dict(self.names), dict(self.pointers)
         self.offsets, self.index = dict(self.offsets), dict(self.index)
         try:
             yield
         finally:
-            self.names, self.pointers, self.offsets, self.index, self.mask, self.active, self.slot_at = saved
+            self.names, self.pointers, self.offsets, self.index = saved
+            self.mask, self.active, self.is_partial, self.holds, self.slot_at = lanes
 
     @contextmanager
     def loop(self, start: str, stop: str, step: int, carried: Sequence[tuple[str, str]] = ()) -> Iterator[Loop]:
@@ -198,6 +201,24 @@ class Scope:
         count = self.splat(kind, body.let(f"trunc i64 {few} to {kind}"))
         self.active = few
         self.mask = body.let(f"icmp ugt {vector(kind, self.lanes)} {count}, {iota(kind, self.lanes)}")
+
+    def set_rest(self, extent: str) -> None:
+        """Make active the lanes of an axis's last vector, which is not whole; the mask is made in the entry block."""
+        kind, rest = vector(self.counter, self.lanes), f"{extent}.rest"
+        if rest not in self.splats:
+            self.entry += [
+                f"  {rest} = and i64 {extent}, {self.lanes - 1}",
+                f"  {rest}.count = trunc i64 {rest} to {self.counter}",
+                f"  {rest}.one = insertelement {kind} poison, {self.counter} {rest}.count, i64 0",
+                f"  {rest}.all = shufflevector {kind} {rest}.one, {kind} poison, {self.i32} zeroinitializer",
+                f"  {rest}.mask = icmp ugt {kind} {rest}.all, {iota(self.counter, self.lanes)}",
+            ]
+            self.splats[rest] = f"{rest}.mask"
+        self.mask, self.active, self.is_partial = self.splats[rest], rest, True
+
+    def set_whole(self) -> None:
+        """Make all lanes active: no access has a mask (`holds`), and no fold needs one."""
+        self.mask, self.active, self.holds = "splat (i1 true)", str(self.lanes), {}
 
     def doubled_mask(self, every_other: bool) -> str:
         """For twice as many lanes: those up to the last active one's, or only the even ones of them."""

@@ -40,7 +40,9 @@ def store_all(scope: Scope, stores: Sequence[Store]) -> None:
         unmasked = streams or scope.holds is not None or not has_masks(access.dtype)
         near = access.classes[kernel.vector_axis] in "1-" and unmasked
         (neighbours if near else others).append(what)
-    if neighbours:
+    if scope.is_partial:
+        others = [*neighbours, *others]
+    elif neighbours:
         parts = [_to_neighbours(scope, what) for what in neighbours]
         some, whole, join = (body.fresh(name) for name in ("some", "whole", "join"))
         if scope.holds is None:
