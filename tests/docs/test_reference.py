@@ -249,7 +249,9 @@ def test_no_module_of_the_package_hides_behind_a_public_name():
         parent, _, name = info.name.rpartition(".")
         if parent in ("lazyt", "lazyt.nn", "lazyt.optim"):
             public = importlib.import_module(parent).__dir__()
-            assert name not in public or sys.modules[info.name] is getattr(sys.modules[parent], name), info.name
+            assert name not in public or importlib.import_module(info.name) is getattr(sys.modules[parent], name), (
+                info.name
+            )
 
 
 @pytest.mark.parametrize("space", SPACES)
