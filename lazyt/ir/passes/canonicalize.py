@@ -12,6 +12,7 @@
     slice(convolve(x, w)) of places   -->  convolve(slice x, w)               (what nobody reads is not computed)
     matmul(a, b) transposed           -->  matmul(b transposed, a transposed) (its readers meet it row by row)
     matmul(a, a column)               -->  sum(a * the column) along rows     (where those lie in memory)
+    matmul(a, b), many of 3 x 3       -->  sum(a * b)                         (or fewer rows, columns, terms)
     matmul(float32 of halves a, b)    -->  matmul(a, b)                       (which a backend reads as they are)
     matmul(halves a, b) as that half  -->  matmul(a, b) that gives the half   (where a library rounds it)
     convolve(pad(x, 0), w)            -->  convolve(x, w) with padding        (where a library computes it)
@@ -22,6 +23,7 @@ arrays.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 
 # So many values are looked at to find what one is made of.
 NEAR = 64
+# Matrices of at most so many rows, columns and terms of a sum are multiplied element by element, if they are so many.
+TINY, MANY = 3, 64
 
 Parts = tuple["Node", "Node"]
 # The results of a call of attention, of these operands, as a backend wants it; None: as products.
@@ -191,6 +195,8 @@ class _Canonicalizer:
             return self._part_of_places(n, xs[0])
         if n.op == "matmul" and self._by_vector(n):
             return self._with_vector(*xs)
+        if n.op == "matmul" and self._is_tiny(n):
+            return self._by_sums(*xs)
         if n.op == "matmul":
             return self.b.matmul(xs[0], xs[1])
         if n.op == "permute" and self._turns(n, xs[0]):
@@ -235,6 +241,26 @@ class _Canonicalizer:
         if matrix.op != "permute" or not isinstance(matrix.attrs, g.Axes) or matrix.attrs.axes != transposed:
             return b.reshape(b.reduce("sum", b.mul(matrix, b.expand_to(vector, matrix.shape)), (last,)), shape)
         return b.reshape(b.matmul(vector, matrix.operands[0]), shape)
+
+    def _is_tiny(self, n: Node) -> bool:
+        """Whether a product is of many matrices that lanes along a row would leave empty; a guard where it is."""
+        if not self.rewrites.vectors or n.dtype not in (dtypes.float32, dtypes.float64):
+            return False
+        if any(x.dtype != n.dtype for x in n.operands):
+            return False
+        extents = (*n.shape[-2:], n.operands[0].shape[-1])
+        if any(hint(d) > TINY for d in extents) or math.prod(hint(d) for d in n.shape[:-2]) < MANY:
+            return False
+        return not any(self.b.at_least(d, TINY + 1) for d in extents)
+
+    def _by_sums(self, x: Node, y: Node) -> Node:
+        """Each element by itself: a sum of products."""
+        b = self.b
+        y = b.permute(y, (*range(y.ndim - 2), y.ndim - 1, y.ndim - 2))
+        # From here on (..., m, 1, k) and (..., 1, n, k).
+        x, z = b.reshape(x, (*x.shape[:-1], 1, x.shape[-1])), b.reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))
+        shape = (*x.shape[:-2], *y.shape[-2:])
+        return b.reduce("sum", b.mul(b.expand(x, shape), b.expand(z, shape)), (len(shape) - 1,))
 
     def _turns(self, n: Node, y: Node) -> bool:
         """Whether n is a transposed product that nobody else reads: the gradient of a weight that is met transposed."""

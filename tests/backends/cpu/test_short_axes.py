@@ -104,3 +104,44 @@ def test_rows_of_a_few_elements(dtype: str, columns: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(transposed_access, "NARROW", 0)
     for strided, tiled in zip(results, found(), strict=True):
         np.testing.assert_array_equal(strided, tiled)
+
+
+COLUMNS = {
+    "a vector each": lambda a, b: (a @ b[..., None])[..., 0],
+    "sums": lambda a, b: lt.sum(a * b[..., None], axis=2) + 1,
+    "extremes": lambda a, b: lt.max(a * b[:, :, None], axis=-1, keepdims=True) - a,
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("shape", [(40, 2, 3, 2), (3, 19, 4, 4), (17, 1, 3, 3), (5, 2, 3, 3), (30, 2, 6, 5)])
+def test_columns_of_few_results(shape: tuple[int, ...], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    n, m, rows, terms = shape
+    a = lt.asarray(rng.standard_normal((n, m, rows, terms)).astype("f4"))
+    b = lt.asarray(rng.standard_normal((n, m, terms)).astype("f4"))
+    if name == "sums":
+        b = lt.asarray(rng.standard_normal((n, m, rows)).astype("f4"))
+    found = COLUMNS[name](a, b).numpy()
+    turned = _turned()
+    if name == "a vector each":
+        assert turned == (n * m >= short_axes.LANES and rows < short_axes.NARROW)
+    forget()
+    monkeypatch.setitem(switches, "widen", False)
+    np.testing.assert_array_equal(found, COLUMNS[name](a, b).numpy())
+    assert not _turned()
+
+
+def _turned() -> bool:
+    return any("the last is short" in s for c in lt.last_sync().plan.schedule.kernels for s in c.strategies)
+
+
+def test_a_plan_for_few_results_is_not_used_for_many() -> None:
+    def plans(rows: int) -> int:
+        rng = np.random.default_rng(rows)
+        a, b = rng.standard_normal((20, rows, 3)), rng.standard_normal((20, 3))
+        found = (lt.asarray(a) @ lt.asarray(b)[..., None])[..., 0]
+        np.testing.assert_allclose(found.numpy(), np.einsum("nij,nj->ni", a, b))
+        return lt.last_sync().plans
+
+    assert [plans(n) for n in (3, 2, 30, 200, 4)] == [1, 0, 1, 0, 0]

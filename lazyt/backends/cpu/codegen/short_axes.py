@@ -1,10 +1,12 @@
-"""Maps whose last axis is shorter than a register: lanes run along another axis.
+"""Maps and columns whose last axis is shorter than a register: lanes run along another axis.
 
-    y[i, j, v] = x[i, j, v], v < 5    -->    lanes along j: y[i, v, j]
+    y[i, j, v] = x[i, j, v], v < 5                        -->    lanes along j: y[i, v, j]
+    y[n, i] = sum over k of a[n, i, k] * b[n, k], i < 5   -->    lanes along n: y[i, n]
 
 Images of few pixels are such: lanes along a row of three pixels leave most of a register idle, and what a unit costs
 (addresses, masks) is paid for three elements. Across channels every lane works; loads and stores then gather and
-scatter, which pays where the machine can. The plan so made holds only while the last axis is narrow (a guard).
+scatter, which pays where the machine can. A sum reads more than it writes, and pays on every machine. The plan so made
+holds only while the last axis is narrow (a guard).
 """
 
 from __future__ import annotations
@@ -27,20 +29,21 @@ TIMES = 3
 
 
 def widen(call: KernelCall) -> None:
-    """Make an axis that fills a register the last one of a narrow map; else change nothing."""
-    kernel = call.kernel
-    if kernel.rows or kernel.has_check or kernel.outer < 2 or "avx512f" not in host_features():
+    """Make an axis that fills a register the last one of a narrow map, or of narrow columns; else change nothing."""
+    kernel, outer = call.kernel, call.kernel.outer
+    columns = kernel.rows > 0 and kernel.vector == "outer" and call.product is None
+    if kernel.has_check or outer < 2 or not (columns or (not kernel.rows and "avx512f" in host_features())):
         return
-    extents = [hint(e) for e in call.extents]
-    along = next((a for a in reversed(range(kernel.outer - 1)) if extents[a] >= LANES), None)
-    if along is None or extents[-1] >= NARROW or (extents[along] > LONGEST and extents[-1] > TIMES):
+    extents = [hint(e) for e in call.extents[:outer]]
+    along = next((a for a in reversed(range(outer - 1)) if extents[a] >= LANES), None)
+    if along is None or extents[-1] >= NARROW or (not columns and extents[along] > LONGEST and extents[-1] > TIMES):
         return
-    last = call.extents[-1]
+    last = call.extents[outer - 1]
     if isinstance(last, Dim):
         last.scope.at_least(last, NARROW)
 
     def moved(own: Sequence[Any]) -> tuple[Any, ...]:
-        return (*own[:along], *own[along + 1 :], own[along])
+        return (*own[:along], *own[along + 1 : outer], own[along], *own[outer:])
 
     call.kernel = replace(
         kernel,
