@@ -90,7 +90,7 @@ FLAGS = (
     Flag("wide", "cpu cuda", "maps have 16 lanes everywhere; on a GPU, one element is read at a time"),
     Flag("widen", "cpu", "lanes run along the last axis, even if it is short"),
     Flag("interior", "cpu", "conditions on places are masks everywhere, not only where they divide a vector"),
-    Flag("peel", "cpu", "rows have masks everywhere, not only in their last vector"),
+    Flag("peel", "cpu", "rows and maps have masks everywhere, not only in their last vector"),
     Flag("alternate", "cpu", "every other element is gathered and scattered"),
     Flag("together", "cpu", "columns are reduced one row at a time"),
     Flag("early", "cpu", "`any` and `all` read a row to its end"),

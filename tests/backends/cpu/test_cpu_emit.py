@@ -62,6 +62,7 @@ def test_whole_vectors_are_read_and_stored_without_a_mask_where_masks_are_slow(
     for module in (lane_by_lane, emit_stores):
         monkeypatch.setattr(module, "host_features", lambda: frozenset(features))
     monkeypatch.setitem(switches, "stream", False)
+    monkeypatch.setitem(switches, "peel", False)
     monkeypatch.setattr("lazyt.backends.cpu.codegen.emit.lanes_of", lambda *_: ir.LANES)
     text = emit(twice_stored(40).kernel(), "f")
     assert text.count("store <8 x float>") == (4 if masked == "some" else 0)

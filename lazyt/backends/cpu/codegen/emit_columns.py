@@ -14,6 +14,7 @@ from lazyt.backends.cpu.codegen.emit_values import open_level, read_slot, write_
 from lazyt.backends.cpu.codegen.interior import alike, interior_of, opened
 from lazyt.backends.cpu.codegen.lane_by_lane import has_masks, has_moves
 from lazyt.backends.cpu.codegen.loops import counted
+from lazyt.backends.cpu.codegen.peel import peeled
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.flags import switches
 from lazyt.ir.kernel import FLUSH, LANES, Index, Load, used_accesses
@@ -69,6 +70,8 @@ class ColumnStage:
             interior = interior_of(scope.kernel, levels)
             if interior is not None:
                 self._map_with_interior(interior)
+            elif not scope.kernel.rows and peeled(scope.kernel, levels, self.needed):
+                self._map_by_whole_vectors()
             else:
                 with self._columns():
                     self._points()
@@ -78,6 +81,21 @@ class ColumnStage:
         scope.tiles = {}
         if self.folds:
             self._after()
+
+    def _map_by_whole_vectors(self) -> None:
+        """The lanes' loop without masks, and its last step with one."""
+        scope = self.scope
+        axis, end = scope.kernel.vector_axis, scope.body.let(f"and i64 {self.stop}, {-scope.lanes}")
+        scope.body.module.strategies["whole vectors, and the last one masked"] = None
+        with scope.loop(self.start, end, scope.lanes) as loop:
+            scope.index[axis] = loop.index
+            scope.set_whole()
+            self._points()
+        with scope.loop(end, self.stop, scope.lanes) as loop:
+            scope.index[axis] = loop.index
+            scope.set_mask(loop.index, self.stop)
+            scope.is_partial = True
+            self._points()
 
     def _map_with_interior(self, interior: Interior) -> None:
         """The lanes' loop with two bodies: one for points that no border of a condition divides."""

@@ -9,16 +9,15 @@ from lazyt.backends.cpu.codegen.emit_reduce import WIDE, NoNumbers, folds_along
 from lazyt.backends.cpu.codegen.emit_scope import I64, IOTA64, MASK
 from lazyt.backends.cpu.codegen.emit_stores import store, store_all
 from lazyt.backends.cpu.codegen.emit_values import open_level
+from lazyt.backends.cpu.codegen.peel import peeled
 from lazyt.backends.cpu.flags import switches
-from lazyt.ir.kernel import CHUNK, FLUSH, LANES, Op, used_accesses
-from lazyt.ir.prims import ELEMENTWISE
+from lazyt.ir.kernel import CHUNK, FLUSH, LANES, used_accesses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from lazyt.backends.cpu.codegen.emit_levels import Levels
     from lazyt.backends.cpu.codegen.emit_scope import Scope
-    from lazyt.ir.kernel import Kernel, Stage
+    from lazyt.ir.kernel import Stage
 
     # The registers of each fold.
     State = list[list[str]]
@@ -28,8 +27,6 @@ LOOK = 256
 # ... and goes past what is left by so many. NOTE: not at once: where an index depends on what was read, the next
 # elements are read only when that is here.
 FAR = 64 * LOOK
-# A body of more values is not written twice.
-SHORT = 16
 
 
 class RowStage:
@@ -191,13 +188,3 @@ class RowStage:
         end = scope.body.let(f"and i64 {stop}, {-LANES}")
         state = self._loop((start, end, LANES), "", state, whole)
         return self._loop((end, stop, LANES), "", state, last)
-
-
-def peeled(kernel: Kernel, levels: Levels, needed: Sequence[int]) -> bool:
-    """Whether the lanes' loop of a stage is written for whole vectors, and its last step once more with a mask.
-
-    A mask takes longer than a body of a few operations; many, or an expensive one, are not worth writing twice.
-    """
-    own = [kernel.values[v] for v in needed if levels.of_value[v] == levels.lanes]
-    costly = any(isinstance(v, Op) and ELEMENTWISE[v.name].costly for v in own)
-    return switches["peel"] and len(own) <= SHORT and not costly

@@ -18,9 +18,9 @@ from lazyt.backends.cpu.codegen.column_slots import column_slots
 from lazyt.backends.cpu.codegen.emit import lanes_of
 from lazyt.backends.cpu.codegen.emit_levels import UNIT, Levels
 from lazyt.backends.cpu.codegen.emit_pairs import over_pairs, pair_slots
-from lazyt.backends.cpu.codegen.emit_row import peeled
 from lazyt.backends.cpu.codegen.interior import interior_of
 from lazyt.backends.cpu.codegen.lane_by_lane import has_masks
+from lazyt.backends.cpu.codegen.peel import peeled
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.flags import variant
 from lazyt.ir.kernel import Access, Cast, Check, Const, Gather, Index, Load, Op, Reduce, Scalar, operands_of
@@ -117,7 +117,7 @@ class _Counter:
             held |= {*kept, *(stage.reduces if self.columns is not None else ())}
             if self.columns is None:
                 known |= {*stage.reduces}
-                if kernel.vector == "row" and stage.loops and peeled(kernel, self.levels, values):
+                if (stage.loops or not kernel.rows) and peeled(kernel, self.levels, values):
                     self.code += sum(self._instructions(v, {}) for v in values) + AROUND
             self.code += AROUND + self._around(stage)
         interior = interior_of(kernel, self.levels)

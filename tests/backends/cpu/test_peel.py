@@ -1,4 +1,4 @@
-"""Rows are read by whole vectors, and the rest of a row once with a mask: the bits are those of masks everywhere."""
+"""Rows and maps go by whole vectors, and the rest of them once with a mask: the bits are those of masks everywhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lazyt.backends.cpu.flags import switches
 from tests.support.plans import forget
 
 pytestmark = pytest.mark.usefixtures("planned")
-WAY = "rows by whole vectors, the last one masked"
+ROWS, MAPS = "rows by whole vectors, the last one masked", "whole vectors, and the last one masked"
 
 
 def written(x: lt.Tensor) -> list[lt.Tensor]:
@@ -29,6 +29,10 @@ PROGRAMS: dict[str, Callable[[lt.Tensor], list[lt.Tensor]]] = {
     "asked": lambda x: [lt.any(x > 2, axis=-1), lt.all(x < 9, axis=-1), lt.count_nonzero(x > 0, axis=-1)],
     "written": written,
     "gathered": lambda x: [lt.sum(lt.take(x, lt.arange(x.shape[-1] - 1, -1, -1), axis=-1) * x, axis=-1)],
+    "map": lambda x: [x * 2 + 1, x[..., ::-1] - x[..., :1], x[..., 1:] + x[..., :-1]],
+    "map of every other": lambda x: [x[..., ::2] * 3, lt.where(x > 0, x, 0)[..., 1::2], x > x[..., ::-1]],
+    "map in place": lambda x: [lt.concatenate([x, x * 2, x[..., :5]], axis=-1), lt.roll(x, 3, -1)],
+    "turned": lambda x: [lt.copy(x.T), x.T * 2 + x.T[:, :1]],
     "padded": lambda x: [lt.sum(lt.pad(x, ((0, 0), (3, 18))) * 3, axis=-1)],
 }
 
@@ -59,10 +63,20 @@ def test_what_lies_behind_a_row_is_not_read() -> None:
         assert lt.sum(lt.asarray(a)[:, :n], axis=-1).numpy().tolist() == [n] * 6
 
 
+@pytest.mark.parametrize("rows", [17, 20, 31])
+def test_lines_that_are_not_there(rows: int) -> None:
+    """Of a tile or a group of rows; behind them memory may end."""
+    a = np.random.default_rng(0).standard_normal((rows, 4099)).astype("f4")
+    np.testing.assert_array_equal(lt.copy(lt.asarray(a).T).numpy(), a.T)
+    np.testing.assert_allclose(lt.cumsum(lt.asarray(a), 0).numpy(), a.cumsum(0, "f8"), rtol=1e-4, atol=1e-4)
+
+
 def test_expensive_bodies_are_written_once() -> None:
     def ways(x: lt.Tensor) -> list[str]:
         return [w for kernel in lt.explain(x).kernels for w in kernel.strategies]
 
     x = lt.asarray(np.ones((4, 90), "f4"))
-    assert WAY in ways(lt.sum(x * 2, axis=-1))
-    assert WAY not in ways(lt.sum(lt.exp(x), axis=-1))
+    assert ROWS in ways(lt.sum(x * 2, axis=-1))
+    assert MAPS in ways(x * 2)
+    assert ROWS not in ways(lt.sum(lt.exp(x), axis=-1))
+    assert MAPS not in ways(lt.exp(x))
