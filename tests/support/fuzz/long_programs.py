@@ -148,6 +148,18 @@ OF_STATES = (
     "{loss}",
     "{loss} + xp.sum(xp.concat([xp.reshape(s, (-1,)) for s in states]) ** 2) * 0.01 if states else {loss}",
 )
+# Losses beside that of a recurrence, recorded before either is differentiated; and in which order both are.
+OTHER_LOSSES = (
+    "xp.sum(xp.sin(v)) * 0.1", "xp.mean(h[:1] ** 2)", "xp.sum(xp.tanh(h.detach() @ w) * v) * 0.01", "xp.sum(w * w) * 0.1",
+    "(states[len(states) // 2].sum() if states else h.sum()) * 0.1", "xp.sum(m * m) * 0.1",
+)  # fmt: skip
+OF_TWO = (
+    "loss.backward(retain_graph=True)\nother.backward()",
+    "other.backward(retain_graph=True)\nloss.backward()",
+    "other.backward(retain_graph=True)\nloss.backward(retain_graph=True)\n(loss + other).backward()",
+    "lt.autograd.backward([loss, other])",
+    "g = lt.autograd.grad(other, [w, v], retain_graph=True, allow_unused=True)\nloss.backward()",
+)
 MODULES = ("Linear({d}, {d})", "Tanh()", "ReLU()", "LayerNorm({d})", "Dropout(0.3)", "BatchNorm1d({d})", "GELU()")
 OPTIMIZERS = (
     "SGD({p}, lr=0.1)", "SGD({p}, lr=0.05, momentum=0.9)", "SGD({p}, lr=0.05, momentum=0.9, nesterov=True)",
@@ -393,19 +405,26 @@ class LongWriter:
             out += self.in_modes(h, loss)
             return [*out, *self.on_gradients()]
         out += [f"h = {h}", *self.on_gradients()]
+        other = ""
         if self.pick(3) == 0:
             # A recurrence: its backward may be divided.
             inner = self.fill(self.one(RECURRENT))
             turns = self.one(("12", "9 + k % 4", "30", "8"))
+            other = self.one(OTHER_LOSSES) if self.pick(2) else ""
+            beside = "\n        m = xp.tanh(m @ w * v + h.detach())" if "m *" in other else ""
             out += [
-                "states = []",
-                f"if h.shape == x.shape:\n    for j in range({turns}):\n        {inner}",
+                "states, m = [], x",
+                f"if h.shape == x.shape:\n    for j in range({turns}):\n        {inner}{beside}",
                 *self.on_gradients(),
             ]
             loss = self.one(OF_STATES).replace("{loss}", loss)
         out.append(f"loss = {loss}")
         back = self.pick(10)
+        if other:
+            out += [f"other = {other}", self.one(OF_TWO)]
+            back = -1
         out += {
+            -1: [],
             0: ["loss.backward(retain_graph=True)", "loss.backward()"],
             1: ["settle()", "loss.backward()"],
             2: [self.sometimes("settle()"), "loss.backward()"],
