@@ -61,16 +61,17 @@ class Route:
     def is_plain(self) -> bool:
         """Whether each part can be pulled back by itself.
 
-        What is wanted is reached, nobody differentiates the gradients, and no step on the way has a derivative or a
-        policy of its own.
+        It begins with no leaf and reaches what is wanted, nobody differentiates the gradients, and no step on the way
+        has a derivative or a policy of its own.
         """
         s = self.backward
         create, _, n, _, links, barriers = s.statics
         plain = not (create or barriers or s.stops or _is_bounded(s)) and all(len(group) == 1 for group in s.info)
         alone = links == 0 or (links == 1 and n == 1 and s.operands[-2] is s.operands[0])
         apart = len({*self.outputs}) == len(self.outputs) and len({*self.wanted}) == len(self.wanted)
+        computed = not any(map(is_end, self.outputs))
         return (
-            plain and alone and apart
+            plain and alone and apart and computed
             and all(x in self.values for x in (*self.outputs, *self.wanted))
             and not any(_is_special(x) for x in self.steps)
         )  # fmt: skip

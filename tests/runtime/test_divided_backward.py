@@ -198,17 +198,30 @@ def within_a_budget(p: Unrolled) -> Arrays:
     return p.grads()
 
 
-@pytest.mark.parametrize("f", [inside_of_a_transform, within_a_budget])
+def of_a_leaf_too(p: Unrolled) -> Arrays:
+    v = rows(3).requires_grad_()
+    lt.autograd.backward([p.loss, v], [None, lt.ones(3, dtype=lt.float64)])
+    assert v.grad is not None
+    return [v.grad, *p.grads()]
+
+
+# What each gives beside the gradients of the loss.
+WHOLE = {
+    inside_of_a_transform: lambda: [np.sin(2 * rows(3).numpy())],
+    within_a_budget: list,
+    of_a_leaf_too: lambda: [np.ones(3)],
+}
+
+
+@pytest.mark.parametrize("f", WHOLE)
 @pytest.mark.usefixtures("opened")
 def test_what_stays_one_program(f: Callable[[Unrolled], Arrays]) -> None:
-    expected = [x.numpy() for x in plain(Unrolled())[1:]]
+    expected = [*WHOLE[f](), *(x.numpy() for x in plain(Unrolled())[1:])]
     found = f(Unrolled())
     lt.sync()
     assert lt.last_sync().parts == 0
-    for a, b in zip(found[-len(expected) :], expected, strict=True):
+    for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a.numpy(), b, rtol=1e-11, atol=1e-14)
-    if f is inside_of_a_transform:
-        np.testing.assert_allclose(found[0].numpy(), np.sin(2 * rows(3).numpy()), rtol=1e-12)
 
 
 @pytest.mark.usefixtures("opened")
