@@ -14,11 +14,16 @@ one part: it stores once what all of them read, and each has a pull of its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from lazyt.autograd.track import TRACK
 from lazyt.ir.records import dataclass
 from lazyt.tracing.trace import Slot, Step
+
+# How many backwards through one step are divided: each has a pull of its own for each part, which costs more at every
+# turn than one program of them all. The rows of a Jacobian are more.
+MAX_ROUTES = 4
 
 
 def is_end(x: Slot) -> bool:
@@ -87,7 +92,9 @@ def _is_bounded(s: Step) -> bool:
 
 def divisible(backwards: Sequence[Step]) -> list[Route]:
     """The routes of those that can be divided."""
-    return [route for route in map(Route, backwards) if route.is_plain()]
+    found = [route for route in map(Route, backwards) if route.is_plain()]
+    times = Counter(s for route in found for s in route.steps)
+    return [route for route in found if all(times[s] <= MAX_ROUTES for s in route.steps)]
 
 
 @dataclass

@@ -205,11 +205,18 @@ def of_a_leaf_too(p: Unrolled) -> Arrays:
     return [v.grad, *p.grads()]
 
 
+def many_times(p: Unrolled) -> Arrays:
+    for i in range(5):
+        (p.loss * (i * 0.1)).backward(retain_graph=True)
+    return p.grads()
+
+
 # What each gives beside the gradients of the loss.
 WHOLE = {
     inside_of_a_transform: lambda: [np.sin(2 * rows(3).numpy())],
     within_a_budget: list,
     of_a_leaf_too: lambda: [np.ones(3)],
+    many_times: list,
 }
 
 
