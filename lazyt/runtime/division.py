@@ -152,8 +152,9 @@ def boundaries(body: Body) -> list[int]:
     n = len(body.steps)
     if body.is_light(0, n):
         return []
-    found = _places(body, 0, n) - {0, n}
-    return [0, *sorted(found)] if found else []
+    found = sorted(_places(body, 0, n) - {0, n})
+    assert not body.closed[found].any(), "no part begins between a backward and what it differentiates"
+    return [0, *found] if found else []
 
 
 def opened(path: Sequence[Step], body: Body, starts: Sequence[int]) -> tuple[list[int], list[Route]]:
@@ -179,7 +180,9 @@ def opened(path: Sequence[Step], body: Body, starts: Sequence[int]) -> tuple[lis
             places |= {0, i, i + 1, *inside}
             left.append(route)
         if left == found:
-            return sorted(places - {len(body.steps)}), found
+            begins = sorted(places - {len(body.steps)})
+            assert not wide.closed[begins].any(), "no part begins between a backward and what it differentiates"
+            return begins, found
         found = left
     return list(starts), []
 
@@ -290,7 +293,8 @@ def _between_iterations(body: Body, iterations: Iterations) -> list[int]:
     step = iterations.period * (1 if body.trains(first, iterations.stop) else max(1, size // weight))
     places = list(range(first, iterations.stop + 1, step))
     last = first + (iterations.stop - first) // iterations.period * iterations.period
-    return places if places[-1] == last else [*places, last]
+    # NOTE: what the last iteration began, a backward behind it may differentiate.
+    return [i for i in dict.fromkeys([*places, last]) if not body.closed[i]]
 
 
 def _by_weight(body: Body, start: int, stop: int) -> list[int]:

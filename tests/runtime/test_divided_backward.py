@@ -111,6 +111,17 @@ def another_loss_first(p: Unrolled) -> Arrays:
     return p.grads()
 
 
+def begun_in_the_last_iteration(p: Unrolled) -> Arrays:
+    v, h = (1.0 + rows(6, seed=5) * 0.02).requires_grad_(), p.start
+    e = v
+    for _ in range(50):
+        e = v * h.detach()
+        h = lt.tanh(h @ p.w) + e.detach()
+    e.sum().backward()
+    h.sum().backward()
+    return [v.grad, *p.grads()]
+
+
 def two_recurrences(p: Unrolled) -> Arrays:
     v, k = rows(6, 6, seed=5).requires_grad_(), p.start.detach()
     for h in p.states:
@@ -156,8 +167,8 @@ OPENED: dict[str, Callable[[Unrolled], Arrays]] = {
     f.__name__: f
     for f in (
         plain, some_leaves, given_cotangent, kept_in_between, by_intermediate_values, of_several_values, twice,
-        after_a_sync, through_views_and_writes, another_loss_first, two_recurrences, in_one_loop, through_one_trunk,
-        then_an_update,
+        after_a_sync, through_views_and_writes, another_loss_first, begun_in_the_last_iteration,
+        two_recurrences, in_one_loop, through_one_trunk, then_an_update,
     )
 }  # fmt: skip
 
