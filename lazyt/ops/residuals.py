@@ -38,26 +38,28 @@ def _residuals(*arrays: Any) -> Any:
 
 
 EARLIER = OpDef("residuals", _earlier)
+# What `PULL` has of the cotangent of a value: an operand, that it is 1, or that there is none.
+GIVEN, ONE, ABSENT = range(3)
 
 
 def _pull(b: Builder, *xs: Operand, ints: Shape = (), offsets: Shape = ()) -> tuple[Node, ...]:
     """The gradients of an earlier program.
 
-    Operands: what it stored, the cotangents of its values, the scalars of the backward, its `Residuals`, and which
-    cotangents are 1 and not among the operands.
+    Operands: what it stored, the cotangents of its values, the scalars of the backward, its `Residuals`, and what there
+    is of each cotangent.
     """
     *operands, residuals, which = xs
     found: Any = residuals
-    ones: Any = which
+    known: Any = which
     arrays = [x for x in operands if isinstance(x, Node)]
     scalars = tuple(x.position for x in operands if isinstance(x, Weak))
     bound = programs.Bound(found, ints, offsets, scalars)
     n = len(found.stored)
     given = iter(arrays[n:])
-    cotangents = [
-        b.expand_to(b.constant(1, dtype), bound.moved(shape)) if one else next(given)
-        for one, (shape, dtype) in zip(ones, found.values, strict=True)
-    ]
+    cotangents: list[Node | None] = []
+    for how, (shape, dtype) in zip(known, found.values, strict=True):
+        one = b.expand_to(b.constant(1, dtype), bound.moved(shape)) if how == ONE else None
+        cotangents.append(next(given) if how == GIVEN else one)
     pulled = programs.pulled_back(b, bound, arrays[:n], cotangents)
     return tuple(
         b.expand_to(b.constant(0, x.dtype), bound.moved(x.shape)) if y is None else y

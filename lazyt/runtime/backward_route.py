@@ -8,16 +8,22 @@ computed to cotangents of what it read.
     part 0: h1 = f(w, h0)             pull 1: residuals 1, ct(h2)         -> ct(w), ct(h1)
     part 1: h2 = f(w, h1)             pull 0: residuals 0, ct(h1), ct(w)  -> ct(w)
 
-The cotangent of what several parts read goes through their pulls as a running total.
+The cotangent of what several parts read goes through their pulls as a running total. Several backwards may go through
+one part: it stores once what all of them read, and each has a pull of its own.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from lazyt.autograd.track import TRACK
 from lazyt.ir.records import dataclass
 from lazyt.tracing.trace import Slot, Step
+
+# How many backwards through one step are divided: each has a pull of its own for each part, which costs more at every
+# turn than one program of them all. The rows of a Jacobian are more.
+MAX_ROUTES = 4
 
 
 def is_end(x: Slot) -> bool:
@@ -60,48 +66,55 @@ class Route:
     def is_plain(self) -> bool:
         """Whether each part can be pulled back by itself.
 
-        What is wanted is reached, nobody differentiates the gradients, and no step on the way has a derivative or a
-        policy of its own.
+        It begins with no leaf and reaches what is wanted, nobody differentiates the gradients, and no step on the way
+        has a derivative or a policy of its own.
         """
         s = self.backward
         create, _, n, _, links, barriers = s.statics
-        plain = not (create or barriers or s.stops) and all(len(group) == 1 for group in s.info)
+        plain = not (create or barriers or s.stops or _is_bounded(s)) and all(len(group) == 1 for group in s.info)
         alone = links == 0 or (links == 1 and n == 1 and s.operands[-2] is s.operands[0])
         apart = len({*self.outputs}) == len(self.outputs) and len({*self.wanted}) == len(self.wanted)
+        computed = not any(map(is_end, self.outputs))
         return (
-            plain and alone and apart
+            plain and alone and apart and computed
             and all(x in self.values for x in (*self.outputs, *self.wanted))
             and not any(_is_special(x) for x in self.steps)
         )  # fmt: skip
 
 
 def _is_special(s: Step) -> bool:
-    return (hasattr(s.op, "expand") and s.op is not TRACK) or s.mode.compress is not None or s.mode.memory is not None
+    return (hasattr(s.op, "expand") and s.op is not TRACK) or _is_bounded(s)
+
+
+def _is_bounded(s: Step) -> bool:
+    return s.mode.compress is not None or s.mode.memory is not None
 
 
 def divisible(backwards: Sequence[Step]) -> list[Route]:
-    """The routes of those that can be divided, each with a forward pass of its own."""
-    found: list[Route] = []
-    taken: set[Step] = set()
-    for s in backwards:
-        route = Route(s)
-        if route.is_plain() and taken.isdisjoint(route.steps):
-            found.append(route)
-        taken.update(route.steps)
-    return found
+    """The routes of those that can be divided."""
+    found = [route for route in map(Route, backwards) if route.is_plain()]
+    times = Counter(s for route in found for s in route.steps)
+    return [route for route in found if all(times[s] <= MAX_ROUTES for s in route.steps)]
 
 
 @dataclass
 class Section:
-    """What is pulled back through the steps of one part."""
+    """What a backward pulls back through the steps of one part."""
 
     route: Route
-    outputs: list[Slot]  # whose cotangents it is given
-    given: list[Slot | None]  # values of the trace that these are; None: a running total, or 1
-    ones: tuple[bool, ...]  # which of them are 1
+    given: dict[Slot, Slot | None]  # whose cotangents it is given: values of the trace; None: a running total, or 1
+    ones: frozenset[Slot]  # those whose cotangent is 1
     results: list[Slot]  # whose cotangents it computes
     entering: list[Slot]  # those of them that the part reads
-    done: list[Slot]  # outputs whose cotangents nobody reads any more
+
+
+class Passage:
+    """What backwards pull back through the steps of one part, all of them together."""
+
+    def __init__(self, sections: Sequence[Section]) -> None:
+        self.outputs = [*dict.fromkeys(x for s in sections for x in s.given)]
+        self.results = [*dict.fromkeys(x for s in sections for x in s.results)]
+        self.entering = frozenset(x for s in sections for x in s.entering)
 
 
 def sections(route: Route, chunks: Sequence[Sequence[Step]], stop: int) -> list[tuple[int, Section]]:
@@ -128,12 +141,11 @@ def sections(route: Route, chunks: Sequence[Sequence[Step]], stop: int) -> list[
         outputs = [x for x in (*own, *entering) if x in totals]
         if not outputs or not own:
             continue
-        new = [x in first for x in outputs]
-        given = [first.pop(x, None) for x in outputs]
-        ones = tuple([a and b is None for a, b in zip(new, given, strict=True)])
+        new = first.keys() & outputs
+        given = {x: first.pop(x, None) for x in outputs}
+        ones = frozenset(x for x in new if given[x] is None)
         results = [*entering, *(x for x in own if x in wanted)]
-        done = [x for x in outputs if x not in results]
-        found.append((number, Section(route, outputs, given, ones, results, entering, done)))
-        totals.difference_update(done)
+        found.append((number, Section(route, given, ones, results, entering)))
+        totals.difference_update(outputs)
         totals.update(results)
     return found

@@ -64,13 +64,15 @@ class Body:
         self.closed = np.zeros(n + 1, np.int64)
         self.first: dict[Step, int] = {}  # of each backward: where what it differentiates begins
         crossing = np.zeros(n + 2, np.int64)
+        wide = np.zeros(n + 1, np.int64)
         position = self.position = {s: i for i, s in enumerate(self.steps)}
         readers: dict[Slot, int] = {}  # the last one of each value
         for i, s in enumerate(self.steps):
             if s.op is BACKWARD:
                 first = self.first[s] = min((position[x] for x in _differentiated(s) if x in position), default=i)
                 if s in opened:
-                    self.weights[first:i] *= 1 + BACKWARD_WEIGHT
+                    wide[first] += BACKWARD_WEIGHT
+                    wide[i] -= BACKWARD_WEIGHT
                 else:
                     self.weights[i] += BACKWARD_WEIGHT * (i - first)
                     self.closed[first + 1] += 1
@@ -87,6 +89,7 @@ class Body:
             if at is not None:
                 crossing[at + 1] += 1
                 crossing[i + 1] -= 1
+        self.weights *= 1 + np.cumsum(wide)
         self.closed = np.cumsum(self.closed)
         self.crossing = np.cumsum(crossing)[: n + 1]
         self.total = np.concatenate(([0], np.cumsum(self.weights)))
@@ -149,8 +152,9 @@ def boundaries(body: Body) -> list[int]:
     n = len(body.steps)
     if body.is_light(0, n):
         return []
-    found = _places(body, 0, n) - {0, n}
-    return [0, *sorted(found)] if found else []
+    found = sorted(_places(body, 0, n) - {0, n})
+    assert not body.closed[found].any(), "no part begins between a backward and what it differentiates"
+    return [0, *found] if found else []
 
 
 def opened(path: Sequence[Step], body: Body, starts: Sequence[int]) -> tuple[list[int], list[Route]]:
@@ -158,23 +162,51 @@ def opened(path: Sequence[Step], body: Body, starts: Sequence[int]) -> tuple[lis
 
     Such a backward is a part of its own.
     """
-    heavy = [s for i, s in enumerate(body.steps) if s.op is BACKWARD and body.weights[i] >= MIN_OPENED_WEIGHT]
-    found = divisible(heavy)
-    places: set[int] = set()
-    while found:
+    heavy, others = _to_open(body)
+    found = divisible([*heavy, *others]) if heavy else []
+    while any(route.backward in heavy for route in found):
         places = set(starts)
         wide, left = Body(path, {route.backward for route in found}), []
         for route in found:
             i, first = body.position[route.backward], body.first[route.backward]
-            start = ([0, *starts])[bisect_right(starts, first)]
-            inside = {j for j in _places(wide, start, i) if start < j < i}
-            if any(j > first for j in inside):
-                places |= {0, i, i + 1, *inside}
-                left.append(route)
+            if wide.closed[i] or wide.closed[i + 1]:
+                continue  # what stays whole reaches across it
+            inside: set[int] = set()
+            if route.backward in heavy:
+                start = ([0, *starts])[bisect_right(starts, first)]
+                inside = {j for j in _places(wide, start, i) if start < j < i}
+                if not any(j > first for j in inside):
+                    continue
+            places |= {0, i, i + 1, *inside}
+            left.append(route)
         if left == found:
-            return sorted(places - {len(body.steps)}), found
+            begins = sorted(places - {len(body.steps)})
+            assert not wide.closed[begins].any(), "no part begins between a backward and what it differentiates"
+            return begins, found
         found = left
     return list(starts), []
+
+
+def _to_open(body: Body) -> tuple[dict[Step, None], list[Step]]:
+    """The backwards that are long by themselves; others that a place around one would part from what they go through.
+
+    aux = f(v)              a part begins before and behind the backward of a long loss,
+    loss.backward()         so that of aux goes through parts too
+    aux.backward()
+    """
+    heavy: dict[Step, None] = {}
+    others: list[Step] = []
+    last = 0  # the last place around one
+    for s, first in body.first.items():
+        i = body.position[s]
+        if body.weights[i] >= MIN_OPENED_WEIGHT:
+            heavy[s] = None
+        elif first < last:
+            others.append(s)
+        else:
+            continue
+        last = i + 1
+    return heavy, others
 
 
 def _places(body: Body, start: int, stop: int) -> set[int]:
@@ -261,7 +293,8 @@ def _between_iterations(body: Body, iterations: Iterations) -> list[int]:
     step = iterations.period * (1 if body.trains(first, iterations.stop) else max(1, size // weight))
     places = list(range(first, iterations.stop + 1, step))
     last = first + (iterations.stop - first) // iterations.period * iterations.period
-    return places if places[-1] == last else [*places, last]
+    # NOTE: what the last iteration began, a backward behind it may differentiate.
+    return [i for i in dict.fromkeys([*places, last]) if not body.closed[i]]
 
 
 def _by_weight(body: Body, start: int, stop: int) -> list[int]:

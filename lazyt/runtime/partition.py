@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.saved_segment import input_numbers
 from lazyt.ops.compression import DRAWS
-from lazyt.runtime.backward_route import sections
+from lazyt.runtime.backward_route import Passage, sections
 from lazyt.runtime.division import Body, accumulation, boundaries, opened, references
 from lazyt.runtime.parts import Part, Progress, part_of
 from lazyt.runtime.pulls import Pull
@@ -15,7 +15,7 @@ from lazyt.tracing.steps import INPUT
 from lazyt.tracing.trace import Ext, Slot, Step
 
 if TYPE_CHECKING:
-    from lazyt.runtime.backward_route import Route, Section
+    from lazyt.runtime.backward_route import Route
     from lazyt.tracing.tensor_state import Data
 
 
@@ -32,7 +32,7 @@ class Partition:
         self._extents = extents
         self._need, self._kept = set(want), set(want)
         chunks = places.chunks
-        pulled: dict[int, tuple[Section, Pull]] = {}  # by the number of a chunk
+        pulled: dict[int, list[Pull]] = {}  # by the number of the chunk that they go through, the last one first
         found: list[Part | Pull] = []
         for number in reversed(range(len(chunks))):
             chunk = chunks[number]
@@ -41,13 +41,9 @@ class Partition:
                 if self._need.intersection(chunk[0].slots):
                     found += self._pulls(route, chunks, number, pulled)
                 continue
-            section, pull = pulled.get(number, (None, None))
-            part = self._part(chunk, section)
+            part = self._part(chunk, pulled.get(number, ()))
             if part is not None:
                 found.append(part)
-            if pull is not None:
-                assert part is not None, "a backward goes through it"
-                pull.forward = part
         self.parts = found[::-1]
 
     def _unread(self, values: Sequence[Slot]) -> list[Slot]:
@@ -58,14 +54,15 @@ class Partition:
         ]  # fmt: skip
 
     def _pulls(
-        self, route: Route, chunks: Sequence[Sequence[Step]], stop: int, pulled: dict[int, tuple[Section, Pull]]
+        self, route: Route, chunks: Sequence[Sequence[Step]], stop: int, pulled: dict[int, list[Pull]]
     ) -> list[Pull]:  # fmt: skip
         """The parts of a backward, which is the chunk of number `stop`, the last one first."""
         found: list[Pull] = []
         for number, section in sections(route, chunks, stop):
-            inputs = [x for x in section.given if x is not None]
-            pull = Pull(section, inputs, [])
-            pulled[number] = section, pull
+            inputs = [x for x in section.given.values() if x is not None]
+            same = pulled.setdefault(number, [])
+            pull = Pull(section, inputs, [], not same)
+            same.append(pull)
             found.append(pull)
         found.reverse()
         for pull in found:
@@ -75,10 +72,11 @@ class Partition:
         found[0].gradients = [(y, x) for y, x in wanted if y in self._need]
         return found
 
-    def _part(self, steps: Sequence[Step], section: Section | None) -> Part | None:
-        """What is needed of some steps; section: what a backward pulls back there."""
+    def _part(self, steps: Sequence[Step], pulls: Sequence[Pull]) -> Part | None:
+        """What is needed of some steps, through which pulls go back."""
         need = self._need
-        passed = () if section is None else section.outputs
+        passage = Passage([p.section for p in pulls]) if pulls else None
+        passed = () if passage is None else passage.outputs
         live: list[Step] = []
         inside: set[Slot] = {*passed}
         for s in reversed(steps):
@@ -88,6 +86,7 @@ class Partition:
                 live.append(s)
                 inside.update(references(s))
         if not live:
+            assert not pulls, "backwards go through it"
             return None
         live.reverse()
         own = {x for s in live for x in s.slots}
@@ -97,7 +96,10 @@ class Partition:
         unread = [] if want else [x for x in passed if x in own][:1]
         done = self._unread(inputs)
         need.update(inputs)
-        return part_of(live, inputs, [*want, *unread], unread, done, self._extents, section)
+        part = part_of(live, inputs, [*want, *unread], unread, done, self._extents, passage)
+        for pull in pulls:
+            pull.go_through(part)
+        return part
 
     def progress(self, scalars: Sequence[Any], inputs: Sequence[Data]) -> Progress:
         """What its parts have computed before the first of them runs, over the trace's scalars and inputs."""

@@ -12,7 +12,7 @@ from lazyt.tracing.trace import Slot, Step, structure_id
 
 if TYPE_CHECKING:
     from lazyt.ir.residuals import Residuals
-    from lazyt.runtime.backward_route import Section
+    from lazyt.runtime.backward_route import Passage
     from lazyt.runtime.templates import Form, Template
     from lazyt.tracing.call_site import Site
     from lazyt.tracing.tensor_state import Data
@@ -57,7 +57,8 @@ class Part:
     scalars: list[tuple[int, int]]  # ranges of the trace's scalars
     done: list[Slot]  # the inputs that no later part reads
     unread: list[Slot]  # of `want`, what no later part reads
-    later: Later | None  # what a backward pulls back here
+    passage: Passage | None  # what backwards pull back here
+    later: Later | None  # the same on the template's path
 
     def kind(self) -> tuple[Any, ...]:
         """What is equal for parts that one plan computes."""
@@ -103,12 +104,12 @@ def forget() -> None:
 
 def part_of(
     live: list[Step], inputs: list[Slot], want: list[Slot], unread: list[Slot], done: list[Slot],
-    extents: tuple[int, ...], section: Section | None,
+    extents: tuple[int, ...], passage: Passage | None,
 ) -> Part:  # fmt: skip
     """A part of these steps; its template is that of an equal one, if there was one."""
     place: dict[Slot, tuple[int, int]] = {}
     # NOTE: gradients are asked of what a backward hands cotangents on to.
-    tracked = frozenset(() if section is None else section.entering)
+    tracked = frozenset() if passage is None else passage.entering
     sid = structure_id(ROOT, (live[0].device,))
     for i, x in enumerate(inputs):
         sid = structure_id(sid, input_key(x, tracked))
@@ -135,6 +136,6 @@ def part_of(
     def placed(values: Sequence[Slot]) -> list[Slot]:
         return [path[i].slots[k] for i, k in map(place.__getitem__, values)]
 
-    later = None if section is None else Later(placed(section.outputs), [[x] for x in placed(section.results)])
+    later = None if passage is None else Later(placed(passage.outputs), [[x] for x in placed(passage.results)])
     form = template.form(live, inputs, extents)
-    return Part(template, form, inputs, live, want, placed(want), scalars, done, unread, later)
+    return Part(template, form, inputs, live, want, placed(want), scalars, done, unread, passage, later)

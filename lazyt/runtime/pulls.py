@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lazyt.ops.residuals import PULL
+from lazyt.ops.residuals import ABSENT, GIVEN, ONE, PULL
 from lazyt.runtime.templates import PartRun, Template, input_after, root_of
 from lazyt.tracing.trace import Slot, Step, structure_id
 
@@ -29,33 +29,51 @@ MAX_PULLS = 8
 class Pull:
     """A part of a trace that pulls cotangents back through an earlier part."""
 
-    forward: Part  # set when that is made
+    # Set when that is made: what there is of the cotangent of each of its outputs; the values whose cotangents are
+    # inputs; the shapes of these and of all results of the passage; which of those this pull computes.
+    forward: Part
+    known: tuple[int, ...]
+    received: list[Slot]
+    shapes: list[tuple[int, ...]]
+    wanted: tuple[int, ...]
 
-    def __init__(self, section: Section, inputs: list[Slot], done: list[Slot]) -> None:
-        """inputs: values of the trace that are cotangents; done: those of them that no later part reads."""
-        self.section, self.inputs, self.done = section, inputs, done
+    def __init__(self, section: Section, inputs: list[Slot], done: list[Slot], is_last: bool) -> None:
+        """inputs: values of the trace that are cotangents; done: those of them that no later part reads.
+
+        is_last: whether no other pull goes through this part after it.
+        """
+        self.section, self.inputs, self.done, self.is_last = section, inputs, done, is_last
         self.backward = section.route.backward
-        self.shapes = [x.shape for x in (*self._received(), *section.results)]
         # Of the last pull of a backward: results of that, and the values that they are the gradients of.
         self.gradients: list[tuple[Slot, Slot]] = []
 
+    def go_through(self, part: Part) -> None:
+        """This is the part of the forward pass that it goes back through."""
+        section, passage = self.section, part.passage
+        assert passage is not None, "its section is one of that"
+        self.forward = part
+        self.known = tuple(
+            [ABSENT if x not in section.given else ONE if x in section.ones else GIVEN for x in passage.outputs]
+        )
+        self.received = [x for x, how in zip(passage.outputs, self.known, strict=True) if how == GIVEN]
+        self.shapes = [x.shape for x in (*self.received, *passage.results)]
+        place = {x: k for k, x in enumerate(passage.results)}
+        self.wanted = tuple(map(place.__getitem__, section.results))
+
     def kind(self) -> tuple[Any, ...]:
         """What is equal for pulls that one plan computes."""
-        return (PULL, *self.forward.kind(), self.section.ones)
-
-    def _received(self) -> list[Slot]:
-        """The values whose cotangents are inputs."""
-        return [x for x, one in zip(self.section.outputs, self.section.ones, strict=True) if not one]
+        return (PULL, *self.forward.kind(), self.known, self.wanted)
 
     def run(self, progress: Progress) -> PartRun:
         """It with its inputs, which it takes out of what the parts before it have left."""
-        section, totals = self.section, progress.totals
-        residuals, inputs = progress.residuals.pop(id(self.forward))
-        for x, slot, one in zip(section.outputs, section.given, section.ones, strict=True):
-            if not one:
-                inputs.append(totals.pop((self.backward, x)) if slot is None else progress.value(slot))
+        given, totals, at = self.section.given, progress.totals, id(self.forward)
+        residuals, stored = progress.residuals.pop(at) if self.is_last else progress.residuals[at]
+        shapes, inputs = [d.shape for d in stored], [*stored]
+        for x in self.received:
+            slot = given[x]
+            inputs.append(totals.pop((self.backward, x)) if slot is None else progress.value(slot))
         progress.forget(self.done)
-        return self.over(residuals, inputs, [d.shape for d in inputs[: len(residuals.stored)]], progress.scalars)
+        return self.over(residuals, inputs, shapes, progress.scalars)
 
     def over(
         self, residuals: Residuals, inputs: list[Data], stored: Sequence[tuple[int, ...]], scalars: Sequence[Any]
@@ -66,10 +84,10 @@ class Pull:
         types = tuple(map(type, numbers[: len(residuals.scalars)]))
         template = self._template(residuals, types)
         shapes = [*stored, *self.shapes]
-        at = len(shapes) - len(self.section.results)
+        at = len(stored) + len(self.received)
         values = [d for shape in shapes[:at] for d in shape] + [extents[k] for k in residuals.symbols]
         form = template.form_at(values, [*template.end.steps()[:at], *template.end.slots], shapes)
-        want = list(template.end.slots)
+        want = [template.end.slots[k] for k in self.wanted]
         return PartRun(template.enter(form), form.ext, numbers, inputs, want, lambda: self._sites(at))
 
     def receive(self, progress: Progress, run: PartRun, found: list[Data]) -> None:
@@ -87,27 +105,27 @@ class Pull:
 
     def _template(self, residuals: Residuals, types: tuple[type, ...]) -> Template:
         known = self.forward.template.pulls
-        key = (residuals, self.section.ones, types)
+        key = (residuals, self.known, types)
         template = known.get(key)
         if template is None:
             if len(known) >= MAX_PULLS:
                 known.clear()
-            template = known[key] = _made(residuals, self.section.ones, types, self.backward)
+            template = known[key] = _made(residuals, self.known, types, self.backward)
         return template
 
 
-def _made(residuals: Residuals, ones: tuple[bool, ...], types: tuple[type, ...], backward: Step) -> Template:
-    """An input for each residual and each cotangent that is no 1, then the step that pulls back."""
+def _made(residuals: Residuals, known: tuple[int, ...], types: tuple[type, ...], backward: Step) -> Template:
+    """An input for each residual and each given cotangent, then the step that pulls back."""
     device = backward.device
-    sid = structure_id(ROOT, (residuals.number, ones, types, device))
+    sid = structure_id(ROOT, (residuals.number, known, types, device))
     pos = root_of(backward, sid)
     forms = [(n.shape, n.dtype) for n in residuals.stored]
-    forms += [form for form, one in zip(residuals.values, ones, strict=True) if not one]
+    forms += [form for form, how in zip(residuals.values, known, strict=True) if how == GIVEN]
     arrays: list[Step] = []
     for shape, dtype in forms:
         pos = input_after(pos, dtype, (0,) * len(shape), 0, device)
         arrays.append(pos)
-    key = (PULL, (*arrays, *types), (residuals, ones))
+    key = (PULL, (*arrays, *types), (residuals, known))
     s = Step(pos, PULL, key[1], key[2], key, pos.index + 1)
     s.n_weak, s.n_offsets, s.n_ints = len(types), len(residuals.offsets), len(residuals.symbols)
     s.n_scalars = s.n_weak + s.n_offsets

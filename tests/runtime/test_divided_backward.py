@@ -104,6 +104,52 @@ def through_views_and_writes(p: Unrolled) -> Arrays:
     return [total.detach(), *p.grads()]
 
 
+def another_loss_first(p: Unrolled) -> Arrays:
+    other = lt.sin(p.u).sum() + lt.square(p.start.detach() @ p.w).sum()
+    p.loss.backward()
+    other.backward()
+    return p.grads()
+
+
+def begun_in_the_last_iteration(p: Unrolled) -> Arrays:
+    v, h = (1.0 + rows(6, seed=5) * 0.02).requires_grad_(), p.start
+    e = v
+    for _ in range(50):
+        e = v * h.detach()
+        h = lt.tanh(h @ p.w) + e.detach()
+    e.sum().backward()
+    h.sum().backward()
+    return [v.grad, *p.grads()]
+
+
+def two_recurrences(p: Unrolled) -> Arrays:
+    v, k = rows(6, 6, seed=5).requires_grad_(), p.start.detach()
+    for h in p.states:
+        k = lt.tanh(k @ v + h.detach())
+    own = lt.square(k).sum()
+    p.loss.backward()
+    own.backward()
+    return [v.grad, *p.grads()]
+
+
+def in_one_loop(p: Unrolled) -> Arrays:
+    v, k, h = rows(6, 6, seed=5).requires_grad_(), p.start.detach(), p.start
+    for t in range(50):
+        h = lt.tanh(h @ p.w + p.xs[t])
+        k = lt.tanh(k @ v + h.detach())
+    first, second = h.sum(), lt.square(k).sum()
+    first.backward()
+    second.backward()
+    return [v.grad, *p.grads()]
+
+
+def through_one_trunk(p: Unrolled) -> Arrays:
+    policy, value = lt.sin(p.states[-1]).sum(), lt.square(p.states[-20] @ p.u).sum()
+    policy.backward(retain_graph=True)
+    (found,) = lt.autograd.grad(value, p.start)
+    return [found, *p.grads()]
+
+
 def then_an_update(p: Unrolled) -> Arrays:
     opt = optim.Adam(p.leaves, lr=0.01)
     p.loss.backward()
@@ -120,8 +166,9 @@ def then_an_update(p: Unrolled) -> Arrays:
 OPENED: dict[str, Callable[[Unrolled], Arrays]] = {
     f.__name__: f
     for f in (
-        plain, some_leaves, given_cotangent, kept_in_between, by_intermediate_values, of_several_values, after_a_sync,
-        through_views_and_writes, then_an_update,
+        plain, some_leaves, given_cotangent, kept_in_between, by_intermediate_values, of_several_values, twice,
+        after_a_sync, through_views_and_writes, another_loss_first, begun_in_the_last_iteration,
+        two_recurrences, in_one_loop, through_one_trunk, then_an_update,
     )
 }  # fmt: skip
 
@@ -147,13 +194,52 @@ def test_a_backward_is_divided_with_what_it_differentiates(name: str, monkeypatc
     assert report.plan_hit
 
 
+def inside_of_a_transform(p: Unrolled) -> Arrays:
+    def f(x: lt.Tensor) -> lt.Tensor:
+        y = lt.sin(x)
+        p.loss.backward()
+        return lt.square(y).sum()
+
+    return [lt.grad(f)(rows(3)), *p.grads()]
+
+
+def within_a_budget(p: Unrolled) -> Arrays:
+    with lt.memory.budget(1 << 30):
+        p.loss.backward()
+    return p.grads()
+
+
+def of_a_leaf_too(p: Unrolled) -> Arrays:
+    v = rows(3).requires_grad_()
+    lt.autograd.backward([p.loss, v], [None, lt.ones(3, dtype=lt.float64)])
+    assert v.grad is not None
+    return [v.grad, *p.grads()]
+
+
+def many_times(p: Unrolled) -> Arrays:
+    for i in range(5):
+        (p.loss * (i * 0.1)).backward(retain_graph=True)
+    return p.grads()
+
+
+# What each gives beside the gradients of the loss.
+WHOLE = {
+    inside_of_a_transform: lambda: [np.sin(2 * rows(3).numpy())],
+    within_a_budget: list,
+    of_a_leaf_too: lambda: [np.ones(3)],
+    many_times: list,
+}
+
+
+@pytest.mark.parametrize("f", WHOLE)
 @pytest.mark.usefixtures("opened")
-def test_two_backwards_through_one_forward_pass_stay_one_program() -> None:
-    expected = [x * 4.0 for x in OPENED["plain"](Unrolled())[1:]]
-    found = twice(Unrolled())
+def test_what_stays_one_program(f: Callable[[Unrolled], Arrays]) -> None:
+    expected = [*WHOLE[f](), *(x.numpy() for x in plain(Unrolled())[1:])]
+    found = f(Unrolled())
     lt.sync()
+    assert lt.last_sync().parts == 0
     for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-11, atol=1e-14)
+        np.testing.assert_allclose(a.numpy(), b, rtol=1e-11, atol=1e-14)
 
 
 @pytest.mark.usefixtures("opened")

@@ -133,6 +133,17 @@ def curvature(turns: int) -> Arrays:
     return [x]
 
 
+def begun_in_the_last(turns: int) -> Arrays:
+    v, x = rows(6).requires_grad_(), rows(3, 6, seed=1)
+    e = x
+    for _ in range(turns):
+        e = v * x
+        x = lt.tanh(x) * 0.9 + lt.abs(e.detach()) * 0.1
+    (e.sum() * 2.0).backward()
+    assert v.grad is not None
+    return [x, v.grad]
+
+
 PROGRAMS: dict[str, Callable[[int], Arrays]] = {
     "recurrence": recurrence,
     "row kernels": row_kernels,
@@ -146,6 +157,7 @@ PROGRAMS: dict[str, Callable[[int], Arrays]] = {
     "Adam": trained(lambda p: optim.Adam(p, lr=0.01)),
     "updates by hand": by_hand,
     "second derivatives": curvature,
+    "a backward through the last": begun_in_the_last,
 }
 
 

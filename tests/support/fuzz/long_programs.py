@@ -2,9 +2,10 @@
 
 A program is a state (a few small arrays, lists that hold some values, views), and a loop whose body is drawn from one
 or two families: row kernels, products, writes in place through views, arguments that change their kind from turn to
-turn, extents that change, gradients, optimizers, modes of training (`mode_programs.py`); with what may fall anywhere strewn in (`gc.collect()`, a sync of one
-value, `copy`, a pickle, `repr`, an error). It is drawn from a seed and written as the source of a module that uses the
-names of `long.LongRun`. What is drawn keeps the state's values bounded, so that 300 turns tell something.
+turn, extents that change, gradients, optimizers, modes of training (`mode_programs.py`), several losses
+(`loss_programs.py`); with what may fall anywhere strewn in (`gc.collect()`, a sync of one value, `copy`, a pickle,
+`repr`, an error). It is drawn from a seed and written as the source of a module that uses the names of `long.LongRun`.
+What is drawn keeps the state's values bounded, so that 300 turns tell something.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lazyt.testing.array_programs import Pick
-from tests.support.fuzz import mode_programs
+from tests.support.fuzz import loss_programs, mode_programs
 
 LOOP = "for k in unread("
 # At most so many row kernels between two reads, and so many steps. None: as many as are drawn.
@@ -148,6 +149,18 @@ OF_STATES = (
     "{loss}",
     "{loss} + xp.sum(xp.concat([xp.reshape(s, (-1,)) for s in states]) ** 2) * 0.01 if states else {loss}",
 )
+# Losses beside that of a recurrence, recorded before either is differentiated; and in which order both are.
+OTHER_LOSSES = (
+    "xp.sum(xp.sin(v)) * 0.1", "xp.mean(h[:1] ** 2)", "xp.sum(xp.tanh(h.detach() @ w) * v) * 0.01", "xp.sum(w * w) * 0.1",
+    "(states[len(states) // 2].sum() if states else h.sum()) * 0.1", "xp.sum(m * m) * 0.1",
+)  # fmt: skip
+OF_TWO = (
+    "loss.backward(retain_graph=True)\nother.backward()",
+    "other.backward(retain_graph=True)\nloss.backward()",
+    "other.backward(retain_graph=True)\nloss.backward(retain_graph=True)\n(loss + other).backward()",
+    "lt.autograd.backward([loss, other])",
+    "g = lt.autograd.grad(other, [w, v], retain_graph=True, allow_unused=True)\nloss.backward()",
+)
 MODULES = ("Linear({d}, {d})", "Tanh()", "ReLU()", "LayerNorm({d})", "Dropout(0.3)", "BatchNorm1d({d})", "GELU()")
 OPTIMIZERS = (
     "SGD({p}, lr=0.1)", "SGD({p}, lr=0.05, momentum=0.9)", "SGD({p}, lr=0.05, momentum=0.9, nesterov=True)",
@@ -169,7 +182,7 @@ ON_GRADIENTS = (
     "(h.detach() * lt.ones_like(h).requires_grad_()).sum().backward()",  # nobody has the leaf any more
 )  # fmt: skip
 
-FAMILIES = ("rows", "maps", "products", "writes", "arguments", "extents", "gradients", "optimizers", "modes")
+FAMILIES = ("rows", "maps", "products", "writes", "arguments", "extents", "gradients", "optimizers", "modes", "losses")
 
 
 class LongWriter:
@@ -182,10 +195,13 @@ class LongWriter:
         self.d = 1 + (pick(12) if pick(3) else pick(40))
         self.dtype = ("float64", "float64", "float32", "float32", "float16")[pick(5)]
         self.family = FAMILIES[pick(len(FAMILIES))]
-        self.trained = self.family in ("gradients", "optimizers", "modes")
+        self.trained = self.family in ("gradients", "optimizers", "modes", "losses")
         self.scaled = False
         if self.family == "modes" and self.pick(4):
             self.n, self.d = 8 + self.pick(9), 32 + self.pick(9)  # what is compressed has a kibibyte
+        if self.family == "losses":
+            # NOTE: large weights would show the order of sums.
+            self.n, self.d, self.dtype = 1 + self.pick(4), 1 + self.pick(4), "float64"
         # NumPy runs it too: a few families, without what has another result there.
         self.plain = self.family in ("rows", "maps", "products", "writes") and self.dtype != "float16" and pick(3) == 0
         self.rows_drawn = 0
@@ -238,6 +254,8 @@ class LongWriter:
             self.scaled = self.pick(2) > 0
             if self.scaled:
                 self.lines.append(f"scaler = {self.one(mode_programs.SCALERS)}")
+        if self.family == "losses":
+            self.lines += [self.fill(line) for line in loss_programs.STATE]
         body = self.turn()
         turns = self.turns(body)
         self.lines += [
@@ -255,6 +273,8 @@ class LongWriter:
 
     def turns(self, body: Sequence[str]) -> int:
         """How many: mostly few, at times 300, and no more steps than there may be."""
+        if self.family == "losses":
+            return 1 + self.pick(3)
         steps = 3 * sum(line.count("\n") + 1 for line in body) + (20 if self.trained else 0)
         most = MOST_STEPS if self.pick(25) == 0 else STEPS
         wanted = (2 + self.pick(8), 5 + self.pick(20), 10 + self.pick(50), 60 + self.pick(240))[self.pick(4)]
@@ -270,6 +290,8 @@ class LongWriter:
 
     def turn(self) -> list[str]:
         """The statements of one turn."""
+        if self.family == "losses":
+            return loss_programs.turn(self)
         out: list[str] = []
         makers = {"arguments": self.call, "writes": self.write, "extents": self.extents, "gradients": self.training,
                   "optimizers": self.training, "modes": self.training}  # fmt: skip
@@ -393,19 +415,26 @@ class LongWriter:
             out += self.in_modes(h, loss)
             return [*out, *self.on_gradients()]
         out += [f"h = {h}", *self.on_gradients()]
+        other = ""
         if self.pick(3) == 0:
             # A recurrence: its backward may be divided.
             inner = self.fill(self.one(RECURRENT))
             turns = self.one(("12", "9 + k % 4", "30", "8"))
+            other = self.one(OTHER_LOSSES) if self.pick(2) else ""
+            beside = "\n        m = xp.tanh(m @ w * v + h.detach())" if "m *" in other else ""
             out += [
-                "states = []",
-                f"if h.shape == x.shape:\n    for j in range({turns}):\n        {inner}",
+                "states, m = [], x",
+                f"if h.shape == x.shape:\n    for j in range({turns}):\n        {inner}{beside}",
                 *self.on_gradients(),
             ]
             loss = self.one(OF_STATES).replace("{loss}", loss)
         out.append(f"loss = {loss}")
         back = self.pick(10)
+        if other:
+            out += [f"other = {other}", self.one(OF_TWO)]
+            back = -1
         out += {
+            -1: [],
             0: ["loss.backward(retain_graph=True)", "loss.backward()"],
             1: ["settle()", "loss.backward()"],
             2: [self.sometimes("settle()"), "loss.backward()"],
