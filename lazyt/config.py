@@ -70,7 +70,7 @@ FLAGS = (
     Flag("reuse", "general", "costly values of a row are computed again in each stage"),
     Flag("slices", "general", "a convolution of which a part is read is computed whole"),
     Flag("cover", "general", "a write into most of an array copies the array first"),
-    Flag("vectors", "general", "a product of a matrix and a vector is computed as other products"),
+    Flag("vectors", "general", "products with a vector, and of many tiny matrices, are computed as others"),
     Flag("halves", "general", "products read float32 copies of float16 and bfloat16 operands"),
     Flag("merge", "general", "an elementwise value is stored before a reduction merges its axes"),
     Flag("turn", "general", "a transposed product is computed, then transposed"),

@@ -66,7 +66,7 @@ class Rewrites:
     attention: Attention | None = None  # makes the calls that there are to be; None: all are products
     cover: bool = False  # an update of most of an array is computed over all of it
     transpose: bool = False  # a transposed product is one of transposed operands
-    vectors: bool = False  # a product with a vector is a reduction
+    vectors: bool = False  # a product with a vector, or many of tiny matrices, is a reduction
     slices: bool = True  # only those places of a convolution are computed that are read
     halves: bool = False  # a product reads halves themselves, not float32 copies of them
     alike: bool = False  # both operands are one half then, and the product may give that half
