@@ -28,6 +28,7 @@ def numbers(pattern: str, text: str) -> list[float]:
     return [float(x) for x in re.findall(pattern, text)]
 
 
+@pytest.mark.slow
 def test_digits_in_short():
     text = output("examples/digits.py", "--quick")
     assert numbers(r"test accuracy ([\d.]+)%", text)[-1] > 75

@@ -63,6 +63,7 @@ def test_what_there_is_room_for_is_not_compressed():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_a_budget_compresses_some_and_less_memory_is_enough_than_without():
     exact, every = Run(None, None), Run(None, _two_bits())
     least = _least(_two_bits())

@@ -386,6 +386,7 @@ class TestUnreadLoops:
         for i in range(0, len(cases), 4):
             assert "done" in in_a_process(f"CASES = {cases[i : i + 4]}\n" + textwrap.dedent(SCRIPT))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "optimizer", [pytest.param("SGD([w], lr=0.1, momentum=0.9)", marks=pytest.mark.slow), "Adam([w], lr=0.01)"]
     )

@@ -74,6 +74,7 @@ def _spoilt(contents: list[bytes], i: int) -> bytes:
     return [contents[i - 1], content[: len(content) // 2], content + b"\0"][i % 3]
 
 
+@pytest.mark.slow
 def test_files_that_do_not_match_are_misses_and_are_replaced(filled, tmp_path) -> None:
     directory, files = copied(filled, tmp_path)
     contents = [p.read_bytes() for p in files]
