@@ -232,15 +232,23 @@ def _right_otherwise(line: str, name: str, got: Array, before: dict[str, Array])
         return _right_with(line, line, name, got, before, before)
     if got.dtype.name not in ("float16", "float32", "complex64"):
         return False
-    wide = {n: v.astype({"f": "f8", "c": "c16"}.get(dtypes.kind(v.dtype), v.dtype)) for n, v in before.items()}
+    wide = {n: _widened(v) for n, v in before.items()}
     double = re.sub(r"'b?float(16|32)'", "'float64'", line).replace("'complex64'", "'complex128'")
     return _right_with(double, line, name, got, before, wide)
+
+
+def _widened(x: Any) -> Any:
+    """An array in the widest dtype of its kind; what is none as it is."""
+    kind = dtypes.kind(x.dtype) if isinstance(x, np.ndarray) else ""
+    return x.astype({"f": "f8", "c": "c16"}[kind]) if kind in ("f", "c") else x
 
 
 def _right_with(
     code: str, line: str, name: str, got: Array, before: dict[str, Array], values: dict[str, Array]
 ) -> bool:
     space = space_of(reference)
+    if values is not before:
+        space["sample"] = lambda *which: _widened(sample(*which))
     space.update((n, np.array(v)) for n, v in values.items())
     if _refusal(compile(code, "<NumPy>", "exec"), space) is not None:
         return False

@@ -36,3 +36,7 @@ def test_a_constant_row_is_normalized_to_the_rounding_of_its_mean() -> None:
 def test_the_reference_refuses_an_infinity_where_lazyt_does(call: str) -> None:
     with pytest.raises(Stopped, match="the matrix holds infinities"):
         check(["v0 = xp.asarray(np.full((3, 2), np.inf))", f"v1 = new(xp.linalg.{call})"])
+
+
+def test_a_sample_that_overflows_in_float16_is_computed_in_float64_too() -> None:
+    assert check(["v0 = new(xp.linalg.matrix_norm(xp.asarray(sample('linalg.matrix_norm', 10, 0))))"]) is None
