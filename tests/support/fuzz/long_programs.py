@@ -93,7 +93,7 @@ KINDS = (
 # Calls with an argument `{a}` of these; `{o}` may be None too.
 CALLS = (
     "xp.clip(x, {o}, 4.0)", "xp.clip(x, -2.0, {o})", "xp.clip(x * 1, {o}, {o})", "x * {a}", "{a} - x", "x / (2 + {a})",
-    "xp.maximum(x, {a})", "xp.where(x > {a}, x, {a})", "xp.where(x > 0, {a}, x)", "xp.average(x, axis=-1, weights={w})",
+    "xp.maximum(x, {a})", "xp.where(x > {a}, x, {a})", "xp.where(x > 0, {a}, x)", "xp.average(x, axis=-1, weights={u})",
     "lt.nn.functional.linear(x, w, {w}) * 0.1", "lt.nn.functional.layer_norm(x, ({d},), {w}, {w})",
     "xp.full_like(x, {s}) + x", "xp.sum(x, axis={x})", "xp.mean(x, axis={x}, keepdims={b})", "xp.std(x, axis={x})",
     "xp.cumulative_sum(x, axis=({i}) % 2) * 0.1", "x[{i}]", "xp.roll(x, {i})", "xp.take(x, {t}, axis=0)", "x ** {s}",
@@ -365,6 +365,7 @@ class LongWriter:
         template = self.one(CALLS)
         for name, of in (
             ("a", KINDS), ("o", ("None", *KINDS, "None")), ("w", ("None", "v", "p", "xp.abs(v) + 1", "v * 2")),
+            ("u", ("None", "xp.abs(p) + 1", "v * v + 0.5")),  # NOTE: NumPy refuses a sum of 0
             ("s", ("0.5", "1", "2", "1.5", "np.float32(0.5)", "np.float64(2)")), ("x", ("None", "0", "-1", "1", "(0, 1)")),
             ("b", ("True", "False", "k % 2 > 0")), ("i", ("0", "-1", "1", "np.int64(1)", "k % 2", "k % 2 - 1")),
             ("t", ("xp.asarray([0, 1])", "np.array([1, 0])", "[0, 1, 0]", "xp.arange(2)", "xp.asarray([k % 2, 0])")),
