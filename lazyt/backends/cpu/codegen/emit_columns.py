@@ -113,7 +113,6 @@ class ColumnStage:
                     scope.names.update((v, alike(scope, holds)) for v, holds in divided.items())
                     self._computes(interior.needed(divided))
                     self._points()
-                    scope.holds = None
                 body.line(f"br label %{join}")
                 body.label(border)
             with scope.inside():
