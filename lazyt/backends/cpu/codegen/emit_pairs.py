@@ -20,10 +20,10 @@ from lazyt.backends.cpu.codegen.emit_scope import Scope
 from lazyt.backends.cpu.codegen.emit_stores import store_all
 from lazyt.backends.cpu.codegen.emit_values import open_level
 from lazyt.backends.cpu.codegen.lines import Module
+from lazyt.backends.cpu.codegen.peel import has_costly
 from lazyt.backends.cpu.codegen.text import Body, mem_type
 from lazyt.backends.cpu.flags import switches
-from lazyt.ir.kernel import FLUSH, LANES, Cast, Check, Gather, Kernel, Load, Op, Reduce, used_accesses
-from lazyt.ir.prims import ELEMENTWISE
+from lazyt.ir.kernel import FLUSH, LANES, Cast, Check, Gather, Kernel, Load, Reduce, used_accesses
 
 # Rows of at most so many elements: what is gathered of them stays in the first cache, and no lane is flushed before
 # the end.
@@ -235,11 +235,7 @@ class _Pairs:
         short = len(own) <= SHORT_BODY and all(
             not isinstance(v, Cast) for v in map(self.kernel.values.__getitem__, own)
         )
-        return short and not others and fold.blocked and fold.types[0] == FLOATS and not self._costly(own)
-
-    def _costly(self, values: list[int]) -> bool:
-        found = (self.kernel.values[v] for v in values)
-        return any(isinstance(v, Op) and ELEMENTWISE[v.name].costly for v in found)
+        return short and not others and fold.blocked and fold.types[0] == FLOATS and not has_costly(self.kernel, own)
 
     def _whole_blocks(self) -> str:
         """As many blocks of LANES rows as there are, each partial sum in a register; where the rest begins."""

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.emit_levels import UNIT
 from lazyt.backends.cpu.codegen.emit_memory import affine, first_lane
+from lazyt.backends.cpu.codegen.peel import has_costly
 from lazyt.backends.cpu.flags import switches
 from lazyt.ir.kernel import Index, Load, Op, operands_of
-from lazyt.ir.prims import ELEMENTWISE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,9 +56,8 @@ class Interior:
     @property
     def pays(self) -> bool:
         """Whether it is written: the body is short, and most of its time would go into masks."""
-        values = (self.kernel.values[v] for v in self.body)
-        costly = any(isinstance(v, Op) and ELEMENTWISE[v.name].costly for v in values)
-        return bool(self.divided) and len(self.divided) <= FEW and len(self.body) <= SHORT and not costly
+        few = bool(self.divided) and len(self.divided) <= FEW and len(self.body) <= SHORT
+        return few and not has_costly(self.kernel, self.body)
 
     def open(self, scope: Scope) -> Intervals:
         """Once a unit: the interval [lo, hi) of each divided condition along the vector axis."""

@@ -9,7 +9,7 @@ from lazyt.ir.kernel import Op
 from lazyt.ir.prims import ELEMENTWISE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from lazyt.backends.cpu.codegen.emit_levels import Levels
     from lazyt.ir.kernel import Kernel
@@ -23,6 +23,11 @@ def peeled(kernel: Kernel, levels: Levels, needed: Sequence[int]) -> bool:
 
     A mask takes longer than a body of a few operations; many, or an expensive one, are not worth writing twice.
     """
-    own = [kernel.values[v] for v in needed if levels.of_value[v] == levels.lanes]
-    costly = any(isinstance(v, Op) and ELEMENTWISE[v.name].costly for v in own)
-    return switches["peel"] and len(own) <= SHORT and not costly
+    own = [v for v in needed if levels.of_value[v] == levels.lanes]
+    return switches["peel"] and len(own) <= SHORT and not has_costly(kernel, own)
+
+
+def has_costly(kernel: Kernel, values: Iterable[int]) -> bool:
+    """Whether one of these values is an elementary function or the like."""
+    found = (kernel.values[v] for v in values)
+    return any(isinstance(v, Op) and ELEMENTWISE[v.name].costly for v in found)
