@@ -38,7 +38,8 @@ def polygamma(b: Builder, x: Node, n: int) -> Node:
     negative = b.lt(x, zero)
     w = b.select(negative, b.sub(one, x), x)
     count = 8 + n
-    terms = [_power(b, b.div(one, b.add(w, constant(b, k, x)) if k else w), n + 1) for k in range(count)]
+    # At both zeros it is what it is above 0: -0.0 + 0.0 is 0.0.
+    terms = [_power(b, b.div(one, b.add(w, constant(b, k, x))), n + 1) for k in range(count)]
     z = b.add(w, constant(b, count, x))
     i = b.div(one, z)
     square, power = b.mul(i, i), _power(b, i, n)

@@ -25,6 +25,9 @@ TOLERANCE = {
 INEXACT = ("matmul", "linear", "conv", "einsum", "tensordot", "dot", "inner", "outer", "vecdot", "kron", "linalg",
            "fft",           "scaled_dot_product_attention", "multi_head", "cov", "trace")  # fmt: skip
 
+# Vectors that another library may turn around.
+UP_TO_SIGN = ("linalg.eigh", "linalg.svd")
+
 
 SPACES: tuple[Any, ...] = (lt, lt.linalg, lt.fft, lt.nn.functional)
 

@@ -65,12 +65,14 @@ class CModule:
         """Have `symbol`; `write` gives its text, and defines what that needs before."""
         if symbol not in self.entries:
             text = write()
+            # A function that calls one of its own name would call itself.
+            assert symbol not in self.entries, f"two functions are named {symbol}"
             self.entries[symbol] = text
 
     def include(self, entries: dict[str, str]) -> None:
         """Have all of another module."""
         for symbol, text in entries.items():
-            self.entries.setdefault(symbol, text)
+            assert self.entries.setdefault(symbol, text) == text, f"two functions are named {symbol}"
 
     def text(self) -> str:
         """All of it, in order."""

@@ -70,7 +70,7 @@ def _pow_unsigned(x: Vec, y: Vec) -> tuple[Vec, ...]:
 
 
 def _pow(x: Vec, y: Vec) -> Vec:
-    return outlined(f"lazyt.pow.{x.element}", (x.element,), (x, y), _pow_unsigned)[0]
+    return outlined(f"lazyt.pow_unsigned.{x.element}", (x.element,), (x, y), _pow_unsigned)[0]
 
 
 def _pow_signed(x: Vec, y: Vec) -> Vec:

@@ -166,7 +166,24 @@ def test_the_operation_table(name: str) -> None:
         for g, w in zip(got, operations.expected(name, args, kwargs, len(got) > 1), strict=True):
             assert (g.shape, g.dtype) == (w.shape, w.dtype)
             tolerance = operations.TOLERANCE.get(g.dtype.name, 0)
-            np.testing.assert_allclose(operations.wide(g), operations.wide(w), rtol=tolerance, atol=tolerance / 10)
+            a, e = operations.wide(g), operations.wide(w)
+            if name in operations.UP_TO_SIGN:
+                a, e = np.abs(a), np.abs(e)
+            np.testing.assert_allclose(a, e, rtol=tolerance, atol=tolerance / 10)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
+def test_orders_with_signed_zeros_and_signed_nans(dtype: str) -> None:
+    """CuPy sorts by bits, where a NaN with a sign is less than anything."""
+    x = np.random.default_rng(0).choice([np.nan, -np.nan, 0.0, -0.0, 1.5, -1.5, np.inf, -np.inf], (7, 40))
+    here = lt.asarray(x.astype(np.float32)).astype(dtype)
+    there = here.to("cuda:0")
+    for f in (
+        lambda v: lt.sort(v), lambda v: lt.argsort(v, axis=0), lambda v: lt.argsort(v, descending=True),
+        lambda v: lt.topk(v, 5)[1], lambda v: lt.unique(v), lambda v: lt.unique_counts(v).counts,
+        lambda v: lt.median(v, axis=0), lambda v: lt.nanmedian(v, axis=0),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(f(there).astype("float64").numpy(), f(here).astype("float64").numpy())
 
 
 def test_training_gives_the_losses_of_the_cpu() -> None:
@@ -220,7 +237,7 @@ def test_replays_with_other_inputs(graphs: bool) -> None:
             kept.append((x, got))
         for i, (x, got) in enumerate(kept):
             for g, v in zip(got, step(lt.asarray(x), w.cpu(), 1.0 + i), strict=True):
-                np.testing.assert_allclose(g.numpy(), v.numpy(), rtol=1e-4, atol=1e-5)
+                np.testing.assert_allclose(g.numpy(), v.numpy(), rtol=1e-4, atol=1e-5 * (1 + i))
         again = step(lt.asarray(kept[0][0], device="cuda:0"), w, 1.0)
         text = str(again[0].explain())
     if graphs:
@@ -233,7 +250,9 @@ def test_replays_with_other_inputs(graphs: bool) -> None:
 def test_replay_gives_the_bits_of_single_launches() -> None:
     def values(graphs: bool) -> list[np.ndarray]:
         lt.sync()
-        with mock.patch.dict(switches, {"graphs": graphs}), lt.device("cuda:0"):
+        # The device's own exp has other bits in a kernel of rows than in the first run of a small program.
+        settled = mock.patch.dict(plan_cache.settings, {"tiers": False})
+        with settled, mock.patch.dict(switches, {"graphs": graphs}), lt.device("cuda:0"):
             lt.random.seed(2)
             found = []
             x = lt.random.normal(shape=(3000, 70))

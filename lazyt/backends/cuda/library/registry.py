@@ -70,6 +70,9 @@ FUNCTIONS["attention_gradient"] = gradient_of
 
 @_enter("argsort")
 def argsort(xp: Any, x: Any, axis: int, descending: bool) -> Any:
+    if dtypes.kind(x.dtype) == "f":
+        # CuPy sorts floats by their bits: NaN with a sign would come first, and -0.0 before 0.0.
+        x = xp.where(xp.isnan(x), x.dtype.type(np.nan), x + x.dtype.type(0))
     if not descending:
         return xp.argsort(x, axis=axis, kind="stable")
     backwards = xp.argsort(xp.flip(x, axis), axis=axis, kind="stable")
