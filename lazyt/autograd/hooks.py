@@ -55,11 +55,12 @@ def register_hook(x: Handle, hook: Callable[[Any], Any]) -> HookHandle:
     return HookHandle(hooks, hook)
 
 
-def _synced_hooks(meta: Gradient) -> list[Any]:
+def _synced_hooks(meta: Gradient | None) -> list[Any]:
     """The hooks of an intermediate value that is computed: its trace keeps them."""
-    if meta.crossing is not None:
+    if meta is not None and meta.crossing is not None:
         return meta.hooks
-    segment, slot = meta.segment, meta.slot
+    # NOTE: a value that is pending in another thread has no record: only what stands for it here has one.
+    segment, slot = (ELSEWHERE, None) if meta is None else (meta.segment, meta.slot)
     if segment is ELSEWHERE:
         raise ThreadError(
             "register_hook: another thread has recorded this value and not computed it, and its graph is that "

@@ -277,6 +277,17 @@ def test_four_threads_with_backward_on_their_own_graphs() -> None:
         np.testing.assert_array_equal(together[k], found[k])
 
 
+def test_a_hook_on_what_another_thread_has_pending_is_refused() -> None:
+    w, found = leaf(1.0, 2.0), []
+    recorder = threading.Thread(target=lambda: found.append(w * 2))
+    recorder.start()
+    recorder.join()
+    for _ in range(2):  # it is computed by the first attempt
+        with pytest.raises(lt.ThreadError, match="register_hook: another thread has recorded this value"):
+            found[0].register_hook(lambda g: g)
+    assert found[0].tolist() == [2.0, 4.0]
+
+
 def test_gradients_by_numpys_arrays_are_arrays_and_values_numbers():
     w = lt.tensor([2.0, 3.0], dtype=lt.float64, requires_grad=True)
     f = lt.value_and_grad(lambda x, d: (w * x * x).sum() * d["s"], argnums=(0, 1))

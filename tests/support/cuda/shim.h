@@ -56,7 +56,7 @@ static inline float lt_fma_down(float x, float y, float z) {
 // --- fibers ---------------------------------------------------------------------------------------------------------
 
 enum { LT_MAX_THREADS = 1024, LT_STACK = 64 << 10 };
-struct lt_fiber { ucontext_t context; int state; int waits; unsigned char value[8]; };
+struct lt_fiber { ucontext_t context; int state; int waits; unsigned char value[24]; };
 enum { LT_RUNS, LT_WARP_WAITS, LT_BLOCK_WAITS, LT_DONE, LT_FAILED };
 static lt_fiber lt_fibers[LT_MAX_THREADS];
 static char *lt_stacks;
@@ -88,6 +88,51 @@ template <typename T> static inline T __shfl_sync(unsigned, T x, int from) { ret
 template <typename T> static inline T __shfl_xor_sync(unsigned, T x, int d) { return lt_exchange(x, (lt_current & 31) ^ d); }
 template <typename T> static inline T __shfl_down_sync(unsigned, T x, int d) {
     return lt_exchange(x, (lt_current & 31) + d < 32 ? (lt_current & 31) + d : -1);
+}
+
+[[noreturn]] static void lt_fail_here();
+
+// mma: 16 rows of 8 columns, over 16 halves or 8 floats; a thread gives four words of one operand and two of the other.
+template <typename M, typename F> static void lt_warp_product(float *const (&c)[4], const unsigned (&own)[6], F wide) {
+    const int per = 4 / sizeof(M), half = 4 * per, lane = lt_current & 31, base = lt_current & ~31;
+    memcpy(lt_fibers[lt_current].value, own, sizeof own);
+    lt_meet(LT_WARP_WAITS, -3);
+    auto element = [&](int of, int word, int part) {
+        M x;
+        memcpy(&x, lt_fibers[base + of].value + 4 * word + sizeof(M) * part, sizeof x);
+        return wide(x);
+    };
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        float sum = *c[i];
+        for (int k = 0; k < 2 * half; k++) {
+            const int team = k % half / per, part = k % per, second = k / half;
+            sum += element(row % 8 * 4 + team, row / 8 + 2 * second, part) * element(column * 4 + team, 4 + second, part);
+        }
+        *c[i] = sum;
+    }
+    lt_meet(LT_WARP_WAITS, -4);
+}
+// ldmatrix: four matrices of 8 rows of 16 bytes, whose addresses the lanes give.
+template <bool TURNED> static void lt_matrices(unsigned (&r)[4], const void *at) {
+    const int lane = lt_current & 31, base = lt_current & ~31;
+    if ((size_t)at % 16) {
+        snprintf(lt_failure, sizeof lt_failure, "thread %d: a row of a matrix is not aligned to 16 bytes", lt_current);
+        lt_fail_here();
+    }
+    memcpy(lt_fibers[lt_current].value, &at, sizeof at);
+    lt_meet(LT_WARP_WAITS, -5);
+    for (int m = 0; m < 4; m++) {
+        unsigned short pair[2];
+        for (int i = 0; i < 2; i++) {
+            const int row = TURNED ? lane % 4 * 2 + i : lane / 4, column = TURNED ? lane / 4 : lane % 4 * 2 + i;
+            const char *from;
+            memcpy(&from, lt_fibers[base + 8 * m + row].value, sizeof from);
+            memcpy(pair + i, from + 2 * column, 2);
+        }
+        memcpy(r + m, pair, 4);
+    }
+    lt_meet(LT_WARP_WAITS, -6);
 }
 
 static void lt_run_fiber() {

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 FORWARD = "lazyt_attention"
 
 _FORWARD = """
-    __align__(16) __shared__ T slab[SLAB_SIZE];
-    __align__(16) __shared__ T weights[COLUMNS * ROWS];
+    __align__(16) __shared__ S first[FIRST];
+    __align__(16) __shared__ S second[SECOND];
+    __align__(16) __shared__ S own_first[OWN_FIRST];
     const s64 tiles = (queries + ROWS - 1) / ROWS, turn = blockIdx.x % tiles;
     const s64 q0 = (CAUSAL ? tiles - 1 - turn : turn) * ROWS;
     const int q_live = (int)lt_min_index(queries - q0, (s64)ROWS), row = lt_row(), column = lt_column();
-    const auto own = q + (at_q + q0 * q_row);
+    const auto own = lt_own<D, D_PADDED>(own_first, q + (at_q + q0 * q_row), q_row, q_live, by, row);
 
     T o[OWN_ROWS][E_PADDED / ACROSS], top[OWN_ROWS], total[OWN_ROWS];
     lt_clear(o);
@@ -44,8 +45,12 @@ _FORWARD = """
     for (s64 k0 = 0; k0 < limit; k0 += COLUMNS) {
         const int k_live = (int)lt_min_index(limit - k0, (s64)COLUMNS);
         const int ahead = (int)lt_min_index(q0 - k0, (s64)COLUMNS);
+        lt_meet();
+        const auto these = lt_tile<D, D_PADDED>(first, k + (at_k + k0 * k_row), k_row, k_live);
+        const auto those = lt_tile<E, E_PADDED>(second, v + (at_v + k0 * v_row), v_row, k_live);
+        lt_meet();
         T s[OWN_ROWS][OWN_COLUMNS];
-        lt_scores<D>(s, slab, own, q_row, q_live, by, k + (at_k + k0 * k_row), k_row, k_live, (T)1, row, column);
+        lt_scores<D>(s, first, own, these, row, column);
         lt_hide<false>(s, q_live, k_live, ahead, row, column);
         if constexpr (MASKED)
             lt_mask<false>(s, mask + (at_mask + q0 * mask_row + k0), mask_row, q_live, k_live, row, column);
@@ -55,7 +60,7 @@ _FORWARD = """
 #pragma unroll
             for (int c = 0; c < OWN_COLUMNS; c++) most = lt_most(most, s[r][c]);
 #pragma unroll
-            for (int d = 2; d < 2 * ACROSS; d *= 2) most = lt_most(most, __shfl_xor_sync(LT_WARP, most, d));
+            for (int d = NEIGHBOUR; d < NEIGHBOUR * ACROSS; d *= 2) most = lt_most(most, __shfl_xor_sync(LT_WARP, most, d));
             // Before the first key that is seen there is no maximum to take off.
             const T safe = most == LOW ? 0 : most, scale = lt_exp(top[r] - safe);
             T sum = 0;
@@ -67,17 +72,14 @@ _FORWARD = """
             for (int f = 0; f < E_PADDED / ACROSS; f++) o[r][f] *= scale;
         }
         // Where somebody asks for the sums alone (a gradient in a later sync) there is no result.
-        if (asked) {
-            lt_share(weights, s, row, column);
-            lt_accumulate<E, E_PADDED>(o, weights, slab, v + (at_v + k0 * v_row), v_row, k_live, (T)1, row, column);
-        }
+        if (asked) lt_accumulate<E, E_PADDED>(o, s, first, second, those, row, column);
     }
 #pragma unroll
     for (int r = 0; r < OWN_ROWS; r++) {
-        const int query = row + lt_apart(r, DOWN);
+        const int query = row + lt_row_apart(r);
         T sum = total[r];
 #pragma unroll
-        for (int d = 2; d < 2 * ACROSS; d *= 2) sum += __shfl_xor_sync(LT_WARP, sum, d);
+        for (int d = NEIGHBOUR; d < NEIGHBOUR * ACROSS; d *= 2) sum += __shfl_xor_sync(LT_WARP, sum, d);
         const s64 line = matrix * queries + q0 + query;
         if (query < q_live) {
             if (asked) lt_put<E>(o_out + line * E, o[r], (T)1 / sum, column);

@@ -13,7 +13,7 @@ from lazyt.backends.cuda.cuda_graph import Launch
 from lazyt.backends.cuda.flags import switches
 from lazyt.backends.cuda.library.attention_emit import FORWARD, attention_text
 from lazyt.backends.cuda.library.attention_gradient_emit import KEYS, QUERIES, gradient_text
-from lazyt.backends.cuda.library.attention_tile import Variant, widest
+from lazyt.backends.cuda.library.attention_tile import Variant, by_tensor_cores, widest
 from lazyt.ir import dtypes
 from lazyt.ir.attention import as_call, causal_of, mask_of, on_halves
 from lazyt.ir.symbolic import is_multiple
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import AttentionCall
+
+
+# Ampere: the first whose tensor cores multiply bfloat16, and float16 by 16 at once.
+OLDEST_MMA = 80
 
 
 def calls(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
@@ -56,10 +60,16 @@ class Kernels:
         n = self.call.node
         at = mask_of(n)
         mask = "" if at is None else "bool" if n.operands[at].dtype == dtypes.bool_ else "add"
-        chunk = 16 // max(n.operands[0].dtype.itemsize, 4)
+        dtype, mma = n.operands[0].dtype, self._is_by_tensor_cores()
+        chunk = 16 // (dtype.itemsize if mma else max(dtype.itemsize, 4))
         wide, beside = self._is_wide(chunk), bool(mask) and self.keys % chunk == 0
         native = switches["native-math"]
-        return Variant(n.operands[0].dtype, self.d, self.e, mask, causal_of(n), self.back, wide, beside, native)
+        return Variant(dtype, self.d, self.e, mask, causal_of(n), self.back, wide, beside, native, mma)
+
+    def _is_by_tensor_cores(self) -> bool:
+        dtype = self.call.node.operands[0].dtype
+        has = switches["tensor-cores"] and self.bound.where.properties.capability >= OLDEST_MMA
+        return has and dtype in dtypes.HALVES and by_tensor_cores(dtype, (self.d, self.e))
 
     def _is_wide(self, chunk: int) -> bool:
         """Whether every row of matrices that are read begins at a multiple of `chunk` elements, and ends at one."""
@@ -113,7 +123,8 @@ class Kernels:
 
     @property
     def library(self) -> str:
-        return "lazyt's attention kernels, gradient" if self.back else "lazyt's attention kernel"
+        name = "lazyt's attention kernels, gradient" if self.back else "lazyt's attention kernel"
+        return name + ", by tensor cores" * self.variant.mma
 
     @property
     def reason(self) -> str:

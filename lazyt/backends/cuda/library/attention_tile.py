@@ -57,6 +57,19 @@ _GRADIENT: dict[int, Sizes] = {
     4: ((64, (8, 16, 4, 8)), (256, (16, 8, 4, 4))),
     8: ((64, (8, 16, 2, 4)), (128, (16, 8, 2, 2))),
 }
+# The same where tensor cores multiply: four warps with 16 rows each.
+_TENSOR: dict[bool, Sizes] = {
+    False: ((64, (4, 32, 2, 16)), (128, (4, 32, 2, 8))),
+    True: ((64, (4, 32, 2, 8)), (128, (4, 32, 2, 4))),
+}
+# Features of a row that tensor cores multiply, at most, by the bytes of an element in memory: wider float32 would need
+# more registers and shared memory than there are.
+_TENSOR_FEATURES = {2: 128, 4: 64}
+
+
+def by_tensor_cores(dtype: np.dtype, features: Sequence[int]) -> bool:
+    """Whether there are kernels that multiply rows of so many features by tensor cores."""
+    return max(features) <= _TENSOR_FEATURES.get(dtype.itemsize, 0)
 
 
 def widest(dtype: np.dtype) -> int:
@@ -69,6 +82,12 @@ def tile_for(work: np.dtype, features: Sequence[int], back: bool) -> Tile:
     size = work.itemsize
     sizes = next(s for most, s in (_GRADIENT if back else _FORWARD)[size] if max(features) <= most)
     return Tile(PACK // size, *sizes)
+
+
+def tensor_tile(work: np.dtype, features: Sequence[int], back: bool) -> Tile:
+    """The tile where tensor cores multiply rows of so many features."""
+    assert work.itemsize == 4, "they sum up in float32"
+    return Tile(4, *next(s for most, s in _TENSOR[back] if max(features) <= most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +103,7 @@ class Variant:
     wide: bool  # rows of q, k, v, ct and the results are aligned, and read by neighbours
     wide_mask: bool
     native: bool = True  # exp by the machine's 2**x: what the switch says, so that its text is another
+    mma: bool = False  # products by tensor cores: of halves, or of float32 as tf32
 
     @property
     def work(self) -> np.dtype:
@@ -92,4 +112,4 @@ class Variant:
 
     @property
     def tile(self) -> Tile:
-        return tile_for(self.work, (self.d, self.e), self.back)
+        return (tensor_tile if self.mma else tile_for)(self.work, (self.d, self.e), self.back)
