@@ -58,16 +58,21 @@ def tensor(x: ArrayLike, beside: Tensor | None = None) -> Tensor:
 def tensors(xs: Sequence[ArrayLike], result: np.dtype | None = None) -> list[Tensor]:
     """Several operands of one function as tensors: lists of floats as wide as what they give with the others.
 
+    Data of the host goes to the device of the tensors among them.
     `result`: the dtype that the function computes in, if it has one of its own.
     """
     kinds = {*map(type, xs)}
     if kinds == {hooks.tensor}:
         return [*xs]  # type: ignore[list-item]
+    there = next((x for x in xs if isinstance(x, Handle)), None)
     if not any(issubclass(kind, list | tuple) for kind in kinds):
-        return [tensor(x) for x in xs]
-    place = next((x.device for x in xs if isinstance(x, Handle)), None)
+        return [tensor(x, cast("Tensor", there)) for x in xs]
+    place = None if there is None else there.device
     beside = xs if result is None else (*xs, np.empty(0, result))
-    found = [hooks.as_tensor(x, place, beside) if isinstance(x, list | tuple) else tensor(x) for x in xs]
+    found = [
+        hooks.as_tensor(x, place, beside) if isinstance(x, list | tuple) else tensor(x, cast("Tensor", there))
+        for x in xs
+    ]
     return cast("list[Tensor]", found)
 
 

@@ -216,7 +216,7 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike) -> Tensor:
     >>> lt.setxor1d([1, 2], [2, 3]).tolist()
     [1, 3]
     """
-    return tensor(np.setxor1d(host(ar1, "setxor1d"), host(ar2, "setxor1d")))
+    return adopted(np.setxor1d(host(ar1, "setxor1d"), host(ar2, "setxor1d")), ar1, ar2)
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Tensor, ...]:

@@ -172,8 +172,8 @@ def _by_count(
 ) -> Tensor:  # fmt: skip
     """Quantiles among as many elements of each lane as are not missing, which sort last; the axes of q first."""
     lanes = s.shape[:-1]
-    count = tensor(np.full((), n, np.int64)) if missing is None else reductions.sum(~missing, axis=-1)
-    q = tensor(q)
+    count = tensor(np.full((), n, np.int64), s) if missing is None else reductions.sum(~missing, axis=-1)
+    q = tensor(q, s)
     spread = reshape(q, (*q.shape, *(1,) * len(lanes)))
     before, weight = _positions(method, astype(count, dtypes.float64), spread)
     full = (*q.shape, *lanes)

@@ -283,8 +283,8 @@ def ix_(*args: ArrayLike) -> tuple[Tensor, ...]:
     return tuple(out)
 
 
-def _positions(pair: tuple[np.ndarray[Any, Any], ...]) -> tuple[Tensor, ...]:
-    return tuple(map(adopted, pair))
+def _positions(pair: tuple[np.ndarray[Any, Any], ...], beside: Any = None) -> tuple[Tensor, ...]:
+    return tuple(adopted(x, beside) for x in pair)
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, ...]:
@@ -322,7 +322,7 @@ def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Tensor, ...]:
     [[0, 1, 1], [0, 0, 1]]
     """
     n, m = _matrix_shape("tril_indices_from", arr)
-    return tril_indices(n, k, m)
+    return _positions(np.tril_indices(n, k, m), arr)
 
 
 def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Tensor, ...]:
@@ -333,7 +333,7 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Tensor, ...]:
     [[0, 0, 1], [0, 1, 1]]
     """
     n, m = _matrix_shape("triu_indices_from", arr)
-    return triu_indices(n, k, m)
+    return _positions(np.triu_indices(n, k, m), arr)
 
 
 def diag_indices_from(arr: ArrayLike) -> tuple[Tensor, ...]:
@@ -345,10 +345,11 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Tensor, ...]:
     >>> [i.tolist() for i in lt.diag_indices_from(lt.ones((2, 2)))]
     [[0, 1], [0, 1]]
     """
-    shape = tensor(arr).shape
+    t = tensor(arr)
+    shape = t.shape
     if len(shape) < 2 or len(set(shape)) != 1:
         raise ShapeError(f"diag_indices_from: at least 2 equal extents are required, got shape {shape}")
-    return tuple(arange(shape[0]) for _ in shape)
+    return tuple(arange(shape[0], device=t.device) for _ in shape)
 
 
 def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Tensor, ...]:

@@ -65,7 +65,7 @@ def digitize(x: Any, bins: Any, /, right: bool = False) -> Tensor:
     >>> lt.digitize(lt.asarray([0.5, 3.0]), lt.asarray([1.0, 2.0])).tolist()
     [0, 2]
     """
-    edges, side = tensor(bins), "left" if right else "right"
+    edges, side = tensor(bins, x if isinstance(x, Handle) else None), "left" if right else "right"
     found = searchsorted(edges, x, side=side)
     if edges.size < 2:
         return found

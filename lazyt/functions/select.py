@@ -66,7 +66,7 @@ def choose(a: ArrayLike, choices: Any, *, mode: str = "raise") -> Tensor:
     t = tensor(a)
     if dtypes.kind(t.dtype) not in "biu":
         raise DTypeError(f"choose: integers are required to choose by, got {t.dtype}")
-    every = [tensor(c) for c in choices]
+    every = [tensor(c, t) for c in choices]
     shape = np.broadcast_shapes(t.shape, *(c.shape for c in every))
     table = stack([broadcast_to(c, shape) for c in every])
     index = astype(broadcast_to(t, shape), dtypes.int64)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
-from lazyt.functions.arguments import broadcasts_to, record, record_many, record_one, tensor
+from lazyt.functions.arguments import broadcasts_to, record, record_many, record_one, tensor, tensors
 from lazyt.functions.arithmetic import copysign, multiply, pow, subtract
 from lazyt.functions.elementwise import abs, imag, imag_part, isinf, isnan, real_part, round, signbit, sin, trunc
 from lazyt.functions.logic import equal, logical_and, logical_not, not_equal, where
@@ -245,7 +245,7 @@ def float_power(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     >>> lt.float_power(lt.asarray([2, 4]), -1).tolist()
     [0.5, 0.25]
     """
-    x, y = tensor(x1), tensor(x2)
+    x, y = tensors((x1, x2))
     d = dtypes.complex128 if "c" in dtypes.kind(x.dtype) + dtypes.kind(y.dtype) else dtypes.float64
     return pow(astype(x, d, copy=False), astype(y, d, copy=False))
 
