@@ -60,12 +60,12 @@ def _synced_hooks(meta: Gradient | None) -> list[Any]:
     if meta is not None and meta.crossing is not None:
         return meta.hooks
     # NOTE: a value that is pending in another thread has no record: only what stands for it here has one.
-    segment, slot = (ELSEWHERE, None) if meta is None else (meta.segment, meta.slot)
-    if segment is ELSEWHERE:
+    if meta is None or meta.segment is ELSEWHERE:
         raise ThreadError(
             "register_hook: another thread has recorded this value and not computed it, and its graph is that "
             "thread's: register the hook there, or call sync() there first"
         )
+    segment, slot = meta.segment, meta.slot
     if segment is None:  # its graph was freed: no backward comes by
         return []
     assert slot is not None

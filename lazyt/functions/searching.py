@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import adopted, found_on_device, record, record_view, tensor
+from lazyt.functions.arguments import adopted, found_on_device, record, record_view, tensor, tensors
 from lazyt.ops import arithmetic, logic, manipulation, searching as ops
 from lazyt.tracing.tensor_state import Handle
 
@@ -65,7 +65,8 @@ def digitize(x: Any, bins: Any, /, right: bool = False) -> Tensor:
     >>> lt.digitize(lt.asarray([0.5, 3.0]), lt.asarray([1.0, 2.0])).tolist()
     [0, 2]
     """
-    edges, side = tensor(bins, x if isinstance(x, Handle) else None), "left" if right else "right"
+    x, edges = tensors((x, bins))
+    side = "left" if right else "right"
     found = searchsorted(edges, x, side=side)
     if edges.size < 2:
         return found

@@ -60,7 +60,8 @@ _FORWARD = """
 #pragma unroll
             for (int c = 0; c < OWN_COLUMNS; c++) most = lt_most(most, s[r][c]);
 #pragma unroll
-            for (int d = NEIGHBOUR; d < NEIGHBOUR * ACROSS; d *= 2) most = lt_most(most, __shfl_xor_sync(LT_WARP, most, d));
+            for (int d = NEIGHBOUR; d < NEIGHBOUR * ACROSS; d *= 2)
+                most = lt_most(most, __shfl_xor_sync(LT_WARP, most, d));
             // Before the first key that is seen there is no maximum to take off.
             const T safe = most == LOW ? 0 : most, scale = lt_exp(top[r] - safe);
             T sum = 0;
