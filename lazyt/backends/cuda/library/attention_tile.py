@@ -57,19 +57,14 @@ _GRADIENT: dict[int, Sizes] = {
     4: ((64, (8, 16, 4, 8)), (256, (16, 8, 4, 4))),
     8: ((64, (8, 16, 2, 4)), (128, (16, 8, 2, 2))),
 }
-# The same where tensor cores multiply: four warps with 16 rows each.
-_TENSOR: dict[bool, Sizes] = {
-    False: ((64, (4, 32, 2, 16)), (128, (4, 32, 2, 8))),
-    True: ((64, (4, 32, 2, 8)), (128, (4, 32, 2, 4))),
-}
-# Features of a row that tensor cores multiply, at most, by the bytes of an element in memory: wider float32 would need
-# more registers and shared memory than there are.
-_TENSOR_FEATURES = {2: 128, 4: 64}
+# The same where tensor cores multiply, by the bytes of an element in memory: four warps with 16 rows each.
+_TENSOR_FORWARD: dict[int, Sizes] = {2: ((64, (4, 32, 2, 16)), (128, (4, 32, 2, 8))), 4: ((64, (4, 32, 2, 16)),)}
+_TENSOR_GRADIENT: dict[int, Sizes] = {2: ((64, (4, 32, 2, 8)), (128, (4, 32, 2, 4))), 4: ((64, (4, 32, 2, 4)),)}
 
 
 def by_tensor_cores(dtype: np.dtype, features: Sequence[int]) -> bool:
     """Whether there are kernels that multiply rows of so many features by tensor cores."""
-    return max(features) <= _TENSOR_FEATURES.get(dtype.itemsize, 0)
+    return max(features) <= max((most for most, _ in _TENSOR_FORWARD.get(dtype.itemsize, ())), default=0)
 
 
 def widest(dtype: np.dtype) -> int:
@@ -84,10 +79,10 @@ def tile_for(work: np.dtype, features: Sequence[int], back: bool) -> Tile:
     return Tile(PACK // size, *sizes)
 
 
-def tensor_tile(work: np.dtype, features: Sequence[int], back: bool) -> Tile:
-    """The tile where tensor cores multiply rows of so many features."""
-    assert work.itemsize == 4, "they sum up in float32"
-    return Tile(4, *next(s for most, s in _TENSOR[back] if max(features) <= most))
+def tensor_tile(dtype: np.dtype, features: Sequence[int], back: bool) -> Tile:
+    """The tile where tensor cores multiply rows of so many features, float32 as tf32."""
+    sizes = (_TENSOR_GRADIENT if back else _TENSOR_FORWARD)[dtype.itemsize]
+    return Tile(4, *next(s for most, s in sizes if max(features) <= most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +107,6 @@ class Variant:
 
     @property
     def tile(self) -> Tile:
-        return (tensor_tile if self.mma else tile_for)(self.work, (self.d, self.e), self.back)
+        if self.mma:
+            return tensor_tile(self.dtype, (self.d, self.e), self.back)
+        return tile_for(self.work, (self.d, self.e), self.back)
