@@ -9,7 +9,7 @@
 Such sums are the gradients of what every iteration of a loop reads: of a weight, of a bias, of an array that is read
 part by part. One after the other, each is a pass over all of the gradient. What is concatenated is written there when
 it is computed. A product is collected only where its operands are no larger than the product that is then not stored.
-The bits of a sum of products may change, for its order does.
+The bits of a sum of products may change, for its order does; of halves, parts alone are collected.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def collect_sums(graph: g.Graph, scope: Scope | None) -> g.Graph:
 
 
 def _begins(n: Node) -> bool:
-    return n.op == "concat" or (n.op == "add" and n.dtype in (dtypes.float32, dtypes.float64))
+    return n.op == "concat" or (n.op == "add" and dtypes.kind(n.dtype) == "f")
 
 
 class _Collector:
@@ -110,10 +110,11 @@ class _Collector:
         if len(terms) < PARTS:
             return None
         length = len(terms)
-        for kind, collected, least in (
-            (self._place, self._parts, PARTS), (self._product, self._products, PRODUCTS),
-            (self._column_sum, self._column_sums, PRODUCTS),
-        ):  # fmt: skip
+        kinds: list[tuple[Callable[[Term], object], Callable[[list[Term]], Node | None], int]]
+        kinds = [(self._place, self._parts, PARTS)]
+        if n.dtype not in dtypes.HALVES:
+            kinds += [(self._product, self._products, PRODUCTS), (self._column_sum, self._column_sums, PRODUCTS)]
+        for kind, collected, least in kinds:
             terms = self._collected(terms, kind, collected, least)
         if len(terms) == length:
             return None

@@ -122,11 +122,16 @@ def column_statistics(x: Any) -> Any:
     return x.mean(0), x.var(0), x.max(0)
 
 
+def columns_of_matrices(x: Any) -> Any:
+    y = x[:4998].reshape(17, 294, 41)
+    return y.sum((0, 1)), y.max((0, 1))
+
+
 def long_rows(x: Any) -> Any:
     return lt.softmax(x.T.reshape(1, -1), -1), lt.log(lt.exp(x).sum())
 
 
-@pytest.mark.parametrize("program", [column_statistics, long_rows])
+@pytest.mark.parametrize("program", [column_statistics, columns_of_matrices, long_rows])
 def test_few_rows_and_tall_columns_are_divided(program: Any, gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(4).normal(size=(5003, 41)).astype(np.float32)
     counts = []

@@ -190,8 +190,8 @@ def is_divided(kernel: Kernel, extents: Sequence[int], processors: int) -> bool:
         return False
     outer, last = extents[: kernel.outer], extents[-1]
     if kernel.vector == "outer":
-        blocks = math.prod(outer[:-1]) * -(-outer[-1] // WARP)
-        return blocks < 4 * processors and last >= 2 * FLUSH * MAX_GROUPS
+        blocks, rows = math.prod(outer[:-1]) * -(-outer[-1] // WARP), math.prod(extents[kernel.outer :])
+        return blocks < 4 * processors and last >= FLUSH and rows >= 2 * FLUSH * MAX_GROUPS
     if math.prod(outer) >= processors or kernel.rows == 1:
         return False
     return last > MANY_CHUNKS * CHUNK or (last >= SHORT and math.prod(extents[kernel.outer : -1]) > 1)
