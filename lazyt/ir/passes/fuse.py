@@ -222,7 +222,7 @@ class _Fuser:
             return "fusion is off"
         if widens(n):
             return ""
-        if places > 1 and not cheap:
+        if places > 1 and not cheap and not self._is_near_stored(n):
             return "places"
         piece = self._piece(n)
         for group, ps in wanted.items():
@@ -233,6 +233,25 @@ class _Fuser:
             if not cheap and any(self._repeated(group, p, self.cost[n] >= COSTLY) for p in ps):
                 return "repeated"
         return ""
+
+    def _is_near_stored(self, n: Node) -> bool:
+        """Whether n is cheap to compute from one costly operand that others read too, and that takes no more memory.
+
+        That one is then stored, for all of them: 1 + tanh(x) is not stored where tanh(x) is.
+        """
+        costly = {x for x in n.operands if self.cost[x] > CHEAP}
+        if len(costly) != 1 or self.users[n] < 2:
+            return False
+        (x,) = costly
+        rest = self.cost[n] - n.operands.count(x) * self.cost[x]
+        return (
+            x.op in ELEMENTWISE
+            and ELEMENTWISE[x.op].costly
+            and self.users[x] > n.operands.count(x)
+            and x.shape == n.shape
+            and x.dtype.itemsize <= n.dtype.itemsize
+            and rest <= CHEAP
+        )
 
     def _piece(self, n: Node) -> int:
         return self.pieces.get(n, 0)

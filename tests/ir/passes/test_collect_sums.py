@@ -97,7 +97,11 @@ def test_values_stay_and_terms_become_one(name: str) -> None:
     assert _ops(before)[op] == TURNS
     assert _ops(after)[op] == (op != "pad")
     rng = np.random.default_rng(0)
-    leaves = [rng.standard_normal(n.shape).astype(n.dtype) for n in sorted(before.nodes, key=lambda n: n.serial) if n.op == "input"]
+    leaves = [
+        rng.standard_normal(n.shape).astype(n.dtype)
+        for n in sorted(before.nodes, key=lambda n: n.serial)
+        if n.op == "input"
+    ]
     found, want = (interpret(graph, graph.outputs, leaves) for graph in (after, before))
     if found[0].dtype == F8:
         np.testing.assert_allclose(found[0], want[0], rtol=1e-13, atol=1e-13)

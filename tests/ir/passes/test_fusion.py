@@ -197,6 +197,19 @@ def test_a_costly_value_is_not_computed_again_for_each_sum_that_reads_it():
     np.testing.assert_allclose(forces.numpy(), want, rtol=1e-4, atol=1e-4)
 
 
+def test_what_is_near_a_stored_value_is_not_stored_too():
+    """The gradient of GELU reads tanh and 1 + tanh, of which one is kept."""
+    x, w = tensor(64, 48, grad=True), tensor(48, 32, seed=1)
+    y = (nn.functional.gelu(x, approximate="tanh") @ w).tanh().sum()
+    y.backward()
+    stored = [reason for k in lt.explain().kernels for _, reason in k.stores if "several places" in reason]
+    assert len(stored) == 1
+    want = x.detach().numpy().astype(np.float64)
+    leaf = lt.tensor(want, requires_grad=True)
+    (nn.functional.gelu(leaf, approximate="tanh") @ w.astype("float64")).tanh().sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), leaf.grad.numpy(), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(("shape", "apart"), [((1000, 20), True), ((1000, 600), False), ((10, 20), False)])
 def test_elementary_functions_of_the_sums_of_short_rows_have_lanes_of_their_own(shape, apart):
     """One at a time, at the end of each row, an exponential takes as long as sixteen of them."""
