@@ -134,7 +134,7 @@ class Update(Again):
         flag[0] = 0
         ran = False
         try:
-            if not self._run(tr, buffers):
+            if not self._run(tr, buffers, cause):
                 return False
             ran = True
             self._commit(tr, found, buffers, segment)
@@ -160,9 +160,12 @@ class Update(Again):
         root.next, tr.ended = self.then, self
         return True
 
-    def _run(self, tr: Trace, buffers: list[Any]) -> bool:
+    def _run(self, tr: Trace, buffers: list[Any], cause: str) -> bool:
         """Take memory, or inputs to overwrite, for the results, and run: whether all indices were right."""
         run, inputs = self.variant, tr.inputs
+        if self.plan.asynchronous:
+            buffers += replay.enqueue(run, tr.scalars[: self.n_scalars], inputs, tr.pos, cause)
+            return True
         allocate = run.allocate
         bases = [d.address for d in inputs]
         at = run.n_inputs
