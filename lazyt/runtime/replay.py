@@ -486,7 +486,9 @@ def _text(
         referred = "any(map(references, dead(results)))"
     different += [alive] if alive else []
     text += [f"if {' or '.join(different)}:", "    return False"] if different else []
-    text += [f"known = {referred}"] if referred else []
+    if referred:
+        # NOTE: a handler of signals may have synced since they were counted: then there are none.
+        text += ["try:", f"    known = {referred}", "except AttributeError:", "    return False"]
     text += found + launch
     if launch and alive:
         # Who has a weak reference may have made a reference of it while this ran.
