@@ -64,8 +64,8 @@ class Device:
         with self.work():
             return self.take(nbytes)
 
-    def take(self, nbytes: int, shelf: Shelf | None = None) -> DeviceBuffer:
-        """As `allocate`, inside `work()`; it goes to a shelf when nobody refers to it."""
+    def take(self, nbytes: int) -> DeviceBuffer:
+        """As `allocate`, inside `work()`."""
         try:
             address, owner = self.driver.allocate(self.number, max(nbytes, 1))
         except MemoryError:
@@ -74,7 +74,7 @@ class Device:
                 address, owner = self.driver.allocate(self.number, max(nbytes, 1))
             except MemoryError as error:
                 raise OutOfMemory(f"{self.name}: no memory for {nbytes:,} bytes ({error})") from None
-        return DeviceBuffer(address, nbytes, self.name, owner if shelf is None else (address, owner), shelf)
+        return DeviceBuffer(address, nbytes, self.name, owner)
 
     def take_all(self, stream: Any, sizes: Sequence[int], among: Collection[int]) -> list[DeviceBuffer]:
         """Memory for a run, inside `work()`; `among`: the sizes that there are."""
@@ -91,12 +91,10 @@ class Device:
         for n in sizes:
             shelf = shelves[n]
             try:
-                block = shelf.pop()
+                found.append(DeviceBuffer(-1, n, name, None, shelf))
             except IndexError:
                 asked = True
-                found.append(self.take(n, shelf))
-            else:
-                found.append(DeviceBuffer(block[0], n, name, block, shelf))
+                found.append(self.take(n).kept_by(shelf))
         free.ran(shelves.values(), asked)
         return found
 
@@ -181,7 +179,8 @@ class Outcome(Protocol):
 class DeviceBuffer:
     """Memory on a device, which goes back to its pool, or to a shelf, with the last reference. NumPy never accesses it.
 
-    `checks`: the index checks that its value depends on and that are not known to have passed.
+    With a shelf it is what lies there: IndexError if nothing does. `checks`: the index checks that its value depends on
+    and that are not known to have passed.
     """
 
     __slots__ = ("__weakref__", "_owner", "_shelf", "address", "checks", "device", "nbytes")
@@ -190,19 +189,30 @@ class DeviceBuffer:
 
     @uninterrupted
     def __init__(self, address: int, nbytes: int, device: str, owner: object, shelf: Shelf | None = None) -> None:
-        self._shelf = shelf
+        self._shelf: Shelf | None = None
+        if shelf is not None:
+            address = shelf[-1]
+            del shelf[-1]
+            self._shelf = shelf
         self.address = address
         self.nbytes = nbytes
         self.device = device
         self.checks: tuple[Outcome, ...] = ()
-        self._owner: Any = owner  # with a shelf what that holds: the address too
+        self._owner = owner
 
     @uninterrupted
     def __del__(self) -> None:
         # NOTE: no call in here: CPython would look at signals behind it, and drop what a handler raises in a `__del__`.
         shelf = self._shelf
         if shelf is not None:
-            shelf += (self._owner,)
+            shelf += (self.address,)
+
+    @uninterrupted
+    def kept_by(self, shelf: Shelf) -> DeviceBuffer:
+        """This one, which goes to a shelf from now on."""
+        shelf.owners[self.address] = self._owner
+        self._shelf, self._owner = shelf, None
+        return self
 
     def __repr__(self) -> str:
         return f"<DeviceBuffer of {self.nbytes} bytes on {self.device}>"

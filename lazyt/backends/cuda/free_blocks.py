@@ -11,18 +11,33 @@ from typing import Any
 # So many runs are between two looks at what was not used. One that had to ask for memory counts as so many.
 RUNS = 64
 ASKED = 16
-# With more sizes than this, those of which nothing is free are forgotten.
+# With more sizes than this, those of which there is no memory are forgotten.
 SHELVES = 1024
 
 
-class Shelf(list[tuple[int, Any]]):
-    """Free memory of one size: addresses, each with what keeps it. `lowest`: how many there were at the least."""
+class Shelf(list[int]):
+    """The addresses of free memory of one size. `lowest`: how many there were at the least.
 
-    __slots__ = ("lowest",)
+    `owners`: what keeps the memory, by address, also of what is in use. NOTE: not with who uses it: in a cycle of
+    garbage the owner would be told that it ends before its memory comes here.
+    """
+
+    __slots__ = ("lowest", "owners")
 
     def __init__(self) -> None:
         super().__init__()
         self.lowest = 0
+        self.owners: dict[int, Any] = {}
+
+    def give_back(self, most: int) -> None:
+        """Give so much of what is free back to CuPy."""
+        owners = self.owners
+        while most > 0 and self:
+            # NOTE: no call in here, so an interrupt, or another thread, comes between two of them.
+            address = self[0]
+            del self[0]
+            del owners[address]
+            most -= 1
 
 
 class FreeBlocks:
@@ -50,17 +65,16 @@ class FreeBlocks:
         """Give back what was not used since the last time."""
         self._age = 0
         for n, shelf in [*self.shelves.items()]:
-            del shelf[: shelf.lowest]
+            shelf.give_back(shelf.lowest)
             shelf.lowest = len(shelf)
-            # NOTE: what comes back to a shelf that is left out here goes to CuPy, as nothing else refers to it then.
-            if not shelf and len(self.shelves) > SHELVES:
+            if len(self.shelves) > SHELVES and not shelf.owners:
                 self.shelves.pop(n, None)
 
     def clear(self) -> None:
         """Give all of it back."""
         for shelf in [*self.shelves.values()]:
+            shelf.give_back(len(shelf))
             shelf.lowest = 0
-            shelf.clear()
 
     def nbytes(self, block: int) -> int:
         """How much there is, in blocks of CuPy's pool."""
