@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from lazyt.backends.cuda import cupy_driver
-from lazyt.backends.cuda.free_blocks import FreeBlocks, Shelf
+from lazyt.backends.cuda.free_blocks import LARGEST, FreeBlocks, Shelf
 from lazyt.backends.cuda.library.cudnn import Cudnn
 from lazyt.backends.cuda.pinned_copies import Staging
 from lazyt.errors import DeviceError, OutOfMemory
@@ -85,11 +85,14 @@ class Device:
         free = self._free.get(key)
         if free is None:
             free = self._free.setdefault(key, FreeBlocks())
-        shelves = {n: free.shelf(n) for n in among}
+        shelves = {n: free.shelf(n) for n in among if n <= LARGEST}
         found: list[DeviceBuffer] = []
         name, asked = self.name, False
         for n in sizes:
-            shelf = shelves[n]
+            shelf = shelves.get(n)
+            if shelf is None:
+                found.append(self.take(n))
+                continue
             try:
                 found.append(DeviceBuffer(-1, n, name, None, shelf))
             except IndexError:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+# Only memory of at most so many bytes is kept: to write more takes a GPU longer than the host to ask for it.
+LARGEST = 16 << 20
 # So many runs are between two looks at what was not used. One that had to ask for memory counts as so many.
 RUNS = 64
 ASKED = 16

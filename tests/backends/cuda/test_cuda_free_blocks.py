@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.backends.cuda import free_blocks
+from lazyt.backends.cuda import device as devices, free_blocks
 from lazyt.backends.cuda.device import Device, device
 from lazyt.backends.cuda.free_blocks import ASKED, RUNS, FreeBlocks
 from lazyt.backends.registry import backends
@@ -143,6 +143,17 @@ def test_sizes_that_are_new_each_time_are_not_kept(gpu: Keeping) -> None:
     for n in range(100, 160):
         (x[:n] + 1).numpy()
     assert gpu.used - used < 3 * RUNS // ASKED * 4 * 160
+
+
+def test_large_blocks_go_back_at_once(gpu: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "LARGEST", 2000)
+    x = on_gpu(1000)
+    used = gpu.used
+    for _ in range(3):
+        y = x + 1
+        lt.sync()
+        del y
+    assert gpu.used == used
 
 
 def test_streams_have_their_own(gpu: Keeping) -> None:
