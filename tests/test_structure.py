@@ -104,6 +104,7 @@ ONLY = {
         "backends.object_cache",
         "config",
         "errors",
+        "interrupts",
         "ir",
     },
     "backends.small": {"backends.common", "backends.interface", "config", "errors", "ir"},

@@ -57,7 +57,8 @@ class Capabilities:
     share: Callable[[KernelCall], float] | None = None  # of what a kernel's code may need; above 1 it is divided
     # Syncs
     first_run: bool = False  # a new, small program may run step by step, by NumPy: buffers are in the host's memory
-    replay: bool = False  # its bindings are `Replayable`, so a repeated sync runs without planning
+    # Its bindings are `Replayable`, so a repeated sync runs without planning; if it is asynchronous, `Enqueuing`.
+    replay: bool = False
     donation: bool = False  # results take the memory of inputs that nothing else refers to, and fill in a `Receipt`
     # A run may return before its values are ready: their buffers have `settle()`. Those that have `located(sites)` are
     # given a function of the lines that were recorded, for `errors.relocate`: the plan's may be another program's.
@@ -198,6 +199,19 @@ class Replayable(Bound, Protocol):
 
     def donating(self, inputs: Sequence[Any], scalars: Sequence[Any]) -> tuple[Any, Sequence[int]]:
         """The binding to run when results take inputs' memory, and the input of each result, -1 for fresh memory."""
+
+
+class Enqueuing(Bound, Protocol):
+    """The attributes that a replay of a sync uses of a binding for an asynchronous device."""
+
+    donations: Sequence[Donation]  # none
+    flag: Any  # as of `Replayable`, never set
+    has_replay: bool  # as of `Replayable`
+
+    def enqueue(
+        self, scalars: Sequence[Any], inputs: Sequence[Any], sites: Callable[[], Sequence[Any]], wait: bool
+    ) -> list[Any]:
+        """As `Executable.run`. sites: the lines that were recorded; wait: until it is known whether all is right."""
 
 
 @dataclass(frozen=True)
@@ -540,7 +554,7 @@ class HostBackend(Backend, Protocol):
 
 
 __all__ = [
-    "INTERFACE_VERSION", "Allocator", "Backend", "Bound", "Buffer", "Capabilities", "Description", "Event",
+    "INTERFACE_VERSION", "Allocator", "Backend", "Bound", "Buffer", "Capabilities", "Description", "Enqueuing", "Event",
     "Executable", "HostAllocator", "HostBackend", "KernelArrays", "LoadedCode", "Properties", "Replayable", "Span",
     "Statistics", "Stream",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter
 from sys import getrefcount
 from time import perf_counter
@@ -44,6 +45,8 @@ SPELLED = 8
 SPELLED_DEAD = 32
 # With more values held and met than this, a sync is not written out.
 MOST = 256
+# Syncs that nobody reads the results of yet: what is known when a device has run (a wrong index) is for who waits.
+ENQUEUE = frozenset(("sync()", "eager", "bound"))
 # Temporaries of at most so many bytes of a run that no other thread comes between lie where those of all such runs do.
 SHARED_BYTES = 1 << 17
 _FLOATS, _INTS = (float,), (int, bool)  # types of scalars that a kernel reads as they are
@@ -103,6 +106,11 @@ def shared_arena(bound: Any) -> Any:
     return found
 
 
+def sites_of(pos: Step) -> list[Any]:
+    """The user's line of each step."""
+    return [s.site for s in pos.steps()]
+
+
 def failed(error: Exception) -> None:
     """A sync that was to be done again raised this, and goes the general way; with `strict` that covers no mistake."""
     if settings["strict"] and is_ours(error):
@@ -148,9 +156,10 @@ class Written(Again):
         super().__init__(tr, plan, bound, len(slots))
         self.made = [(s.shape, s.dtype) for s in slots]
         # The memory of temporaries, where runs have it in common.
-        self.arena: Any = None if bound is None else shared_arena(bound)
-        own = 0 if bound is None or self.arena is not None else bound.arena_size
-        self.small = bound is not None and sum(bound.sizes) + own <= KEPT_BYTES and COUNTED
+        takes = bound is not None and plan is not None and not plan.asynchronous
+        self.arena: Any = shared_arena(bound) if takes else None
+        own = bound.arena_size if takes and self.arena is None else 0
+        self.small = takes and sum(bound.sizes) + own <= KEPT_BYTES and COUNTED
         self.stored: list[tuple[int, Step, int]] = []
         self.kept: list[tuple[Any, ...]] = []
         # The scalars met last, and what they add to the bases that move (see `Bound.moved`).
@@ -233,7 +242,7 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
             return
     at = [(i, k) for i, k in place.items() if results[i] is holders[k]]
     if len(at) + sum(k >= 0 for *_, k in stored) == len(slots):
-        if bound is not None:
+        if bound is not None and not plan.asynchronous:
             bound.complete()
         again = Written(tr, plan if slots else None, bound, slots)
         again.stored = stored
@@ -261,18 +270,21 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
     }
     native = False
     launch: list[str] = []
-    status: Any = None
+    program = status = None
     if bound is not None:
         # The inputs whose memory results could take, were they nobody else's.
         donors = sorted({d.donor for d in bound.donations})
         inputs = [s.index for s in path if s.op is INPUT and s.statics[3] < 0]
         places["donor"] = [inputs[n] for n in donors]
-        program = bound.launch_only()
-        places["scalar"], how = scalars_of(path, bound)
-        native = program is not None
-        # NOTE: of its own, because another thread may run the plan before this one has looked.
-        status = array("q", (0, 0)) if native else bound.status
-        launch = _launch(again, native, how, donors)
+        if again.plan.asynchronous:
+            launch = _enqueue(again)
+        else:
+            program = bound.launch_only()
+            places["scalar"], how = scalars_of(path, bound)
+            native = program is not None
+            # NOTE: of its own, because another thread may run the plan before this one has looked.
+            status = array("q", (0, 0)) if native else bound.status
+            launch = _launch(again, native, how, donors)
     n_dead = len(places["dead"])
     most = {"dead": SPELLED_DEAD, "none": SPELLED, "scalar": SPELLED}
     many = {kind: itemgetter(*places.pop(kind)) for kind, n in most.items() if len(places[kind]) > n}
@@ -286,7 +298,8 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
     space = {
         "FIRST_BOUND": FIRST_BOUND, "again": again, "blank": [None] * tr.n_results(), "bound": bound,
         "count": getrefcount, "counters": counters,
-        "Data": Data, **many, "ext": again.ext, "failed": failed, "find": again.find, "holding": holding,
+        "Data": Data, **many, "enqueue": enqueue, "ext": again.ext, "failed": failed, "find": again.find,
+        "holding": holding,
         "kept": again.kept, "kernels": again.kernels, "keys": [*tr.refs],
         "more": again.more, "move": again.move, "n_refs": len(tr.refs), "now": perf_counter, "plan": again.plan,
         "references": getweakrefcount, "root": again.root, "settings": settings, "Storage": Storage,
@@ -295,7 +308,9 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
         **{f"at_{name}": path[i] for name, i in zip(names["input"], places["input"], strict=True)},
         "span": slice(0, tr.n_results()), "used": slice(0, again.n_scalars),
         "status": status,
-        "status_address": status.buffer_info()[0] if native else 0 if bound is None else bound.status_address,
+        "status_address": 0 if status is None else status.buffer_info()[0] if native else bound.status_address,
+        **{f"shape{n}": shape for n, (shape, _) in enumerate(again.made)},
+        **{f"dtype{n}": dtype for n, (_, dtype) in enumerate(again.made)},
         "words": None if bound is None else bound.exe.words.of,
         "launch": program if native else None, "lock": None if bound is None else bound.lock,
     }  # fmt: skip
@@ -333,6 +348,19 @@ def words_of(path: Sequence[Step], bound: Any) -> list[int] | None:
     """The scalars of a run among those of the trace; None if some have to be converted first."""
     places, how = scalars_of(path, bound)
     return None if {*how} - {AS_IT_IS} else places
+
+
+def enqueue(bound: Any, scalars: Sequence[Any], inputs: Sequence[Any], pos: Step, cause: str) -> list[Any]:
+    """The buffers of a run that may not be over yet (see `Enqueuing`)."""
+    found: list[Any] = bound.enqueue(scalars, inputs, partial(sites_of, pos), cause not in ENQUEUE)
+    return found
+
+
+def _enqueue(again: Written) -> list[str]:
+    """As `_launch`, for a device that is asynchronous."""
+    lines = ["try:", "    outs = enqueue(bound, tr.scalars[used], met, here, cause)"]
+    lines += ["except Exception as e:", "    failed(e)", "    return False"]
+    return [*lines, *(f"value{n} = Data(outs[{n}], shape{n}, dtype{n})" for n in range(again.n_outputs))]
 
 
 def _launch(again: Written, native: bool, how: list[str], donors: Sequence[int]) -> list[str]:
@@ -458,7 +486,9 @@ def _text(
         referred = "any(map(references, dead(results)))"
     different += [alive] if alive else []
     text += [f"if {' or '.join(different)}:", "    return False"] if different else []
-    text += [f"known = {referred}"] if referred else []
+    if referred:
+        # NOTE: a handler of signals may have synced since they were counted: then there are none.
+        text += ["try:", f"    known = {referred}", "except AttributeError:", "    return False"]
     text += found + launch
     if launch and alive:
         # Who has a weak reference may have made a reference of it while this ran.

@@ -48,8 +48,8 @@ class Update(Again):
     """What such a sync did. Holders are met in the order: of the results, then those that are held weakly."""
 
     __slots__ = (
-        "blank", "donors", "fresh", "graphs", "held", "idle", "inputs", "missed", "n_own", "none", "order", "ordered",
-        "others", "places", "refs", "root", "sizes", "slots", "unheld", "variant", "want", "wanted",
+        "blank", "columns", "donors", "fresh", "graphs", "held", "idle", "inputs", "missed", "n_own", "none", "order",
+        "ordered", "others", "places", "refs", "root", "sizes", "slots", "unheld", "variant", "want", "wanted",
         "words",
     )  # fmt: skip
 
@@ -94,6 +94,7 @@ class Update(Again):
         words = replay.words_of(path, self.variant)
         self.words = None if words is None else _at(words)
         self.fresh = _fresh(tr, plan, want, self.places)
+        self.columns = [*zip(*(made[1:] for made in self.fresh or ()), strict=True)]
         self.blank = [None] * tr.n_results()
         self.missed = 0
         self.run = self.repeat
@@ -134,7 +135,7 @@ class Update(Again):
         flag[0] = 0
         ran = False
         try:
-            if not self._run(tr, buffers):
+            if not self._run(tr, buffers, cause):
                 return False
             ran = True
             self._commit(tr, found, buffers, segment)
@@ -160,9 +161,12 @@ class Update(Again):
         root.next, tr.ended = self.then, self
         return True
 
-    def _run(self, tr: Trace, buffers: list[Any]) -> bool:
+    def _run(self, tr: Trace, buffers: list[Any], cause: str) -> bool:
         """Take memory, or inputs to overwrite, for the results, and run: whether all indices were right."""
         run, inputs = self.variant, tr.inputs
+        if self.plan.asynchronous:
+            buffers += replay.enqueue(run, tr.scalars[: self.n_scalars], inputs, tr.pos, cause)
+            return True
         allocate = run.allocate
         bases = [d.address for d in inputs]
         at = run.n_inputs
@@ -234,9 +238,11 @@ class Update(Again):
             values = self.plan.values(buffers, self.ext.values, tr.inputs, self.want)
         else:
             values = [*buffers]
-            for k, shape, dtype, form in self.fresh:
-                data = values[k] = Data(values[k], shape, dtype)
-                data.form = form
+            if len(self.fresh) == len(values):
+                values = [*map(Data, values, *self.columns)]
+            else:
+                for k, shape, dtype, form in self.fresh:
+                    values[k] = Data(values[k], shape, dtype, form)
         residuals = self.plan.residuals if isinstance(self.plan, Plan) else None
         commit(tr, self.slots, *found, [*self.ordered(values), *values[self.n_outputs :]], segment, residuals)
 

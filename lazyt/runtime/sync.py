@@ -27,7 +27,7 @@ from lazyt.errors import (
 from lazyt.runtime.first_run import Stepwise
 from lazyt.runtime.liveness import apart, commit, is_wanted, stand, wanted_of
 from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan, is_shown
-from lazyt.runtime.replay import Again, counters
+from lazyt.runtime.replay import ENQUEUE, Again, counters, sites_of
 from lazyt.runtime.replay_update import remember
 from lazyt.runtime.subprograms import iteration_left, partition
 from lazyt.runtime.sync_report import SyncReport
@@ -50,8 +50,6 @@ else:
 
 # Syncs that come at a line which has nothing to do with what is computed.
 UNASKED = frozenset(("bound", "another thread"))
-# Syncs that nobody reads the results of yet: what is known when a device has run (a wrong index) is for who waits.
-ENQUEUE = frozenset(("sync()", "eager", "bound"))
 
 
 def last_report() -> SyncReport | None:
@@ -270,8 +268,7 @@ class _Snapshot:
         self.inputs = tr.inputs
 
     def sites(self) -> list[Any]:
-        """The user's line of each step."""
-        return [s.site for s in self.pos.steps()]
+        return sites_of(self.pos)
 
 
 def _compute(

@@ -25,7 +25,7 @@ class Data:
 
     __slots__ = ("__weakref__", "address", "bound_in", "buffer", "device", "dtype", "form", "nbytes", "shape")
 
-    def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype, form: Any = None) -> None:
         self.buffer = buffer
         self.address: int = buffer.address
         self.device: str = buffer.device
@@ -33,7 +33,7 @@ class Data:
         self.dtype = dtype
         self.nbytes: int = buffer.nbytes
         # What stands for the dtype, the shape and the device, once a trace has bound it; and which did last.
-        self.form: Any = None
+        self.form = form
         self.bound_in = 0
 
 

@@ -28,7 +28,7 @@ from lazyt.runtime import memory, plan_cache
 from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.inplace import set_items
 from lazyt.tracing.trace import local
-from tests.support.interrupt_places import Places, count, pending, raises
+from tests.support.interrupt_places import Places, count, pending, places_in, raises
 from tests.support.interrupts import (
     ACTS,
     OPTIMIZERS,
@@ -78,6 +78,16 @@ def test_a_state_is_saved_or_loaded_or_not(scenario: Scenario) -> None:
 @pytest.mark.parametrize("search", [None, "strong_wolfe"])
 def test_an_iteration_of_lbfgs_is_made_or_not(search: str | None) -> None:
     _try(Searching(search), SAMPLES, 3)
+
+
+def test_a_handler_syncs_while_a_sync_is_replayed() -> None:
+    scenario = Write("an update of views", WRITES["an update of views"], True)
+    run = Run(scenario, 3)
+    s = run.begin()
+    places = places_in("<lazyt again>", lambda: scenario.step(s))
+    assert len(places) > 20
+    for k in places:
+        run.at(k, *ACTS["reads"])
 
 
 def test_a_first_compile_is_interrupted() -> None:

@@ -71,6 +71,26 @@ class Places:
             signal.signal(signal.SIGINT, before)
 
 
+class _In(Places):
+    """Collects the places in the code of a file."""
+
+    def __init__(self, filename: str) -> None:
+        super().__init__(-1, lambda: None)
+        self.filename, self.found = filename, list[int]()
+
+    def _handle(self, signum: int, frame: types.FrameType | None) -> None:
+        super()._handle(signum, frame)
+        if self.on and frame is not None and frame.f_code.co_filename == self.filename:
+            self.found.append(self.seen)
+
+
+def places_in(filename: str, f: Callable[[], object]) -> list[int]:
+    """The places of a run that are in the code of one file."""
+    places = _In(filename)
+    places.run(f)
+    return places.found
+
+
 def raises(error: type[BaseException]) -> Callable[[], None]:
     """An `act` that raises."""
 

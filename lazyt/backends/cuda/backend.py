@@ -50,12 +50,10 @@ class DeviceAllocator(Allocator):
         return -(-nbytes // BLOCK) * BLOCK
 
     def statistics(self, device: str) -> Statistics:
-        where = cuda.device.device(device)
-        return Statistics(*where.driver.usage(where.number))
+        return Statistics(*cuda.device.device(device).usage(BLOCK))
 
     def release_cached(self, device: str) -> None:
-        where = cuda.device.device(device)
-        where.driver.free_cached(where.number)
+        cuda.device.device(device).free_cached()
 
 
 @cache
@@ -65,7 +63,7 @@ def _capabilities(device: str) -> Capabilities:
     """
     return Capabilities(
         convolutions=partial(cuda.executor.keeps, device), attention=partial(cuda.executor.attends, device),
-        alike_products=True, share=cuda.needs.share_of, asynchronous=True,
+        alike_products=True, share=cuda.needs.share_of, replay=True, asynchronous=True,
     )  # fmt: skip
 
 

@@ -108,7 +108,7 @@ class Segment:
         if self.graph is not None:
             changed = np.flatnonzero(self.held != table)
             try:
-                for i in dict.fromkeys(p for slot in changed.tolist() for p in self.readers.get(slot, ())):
+                for i in {i for readers in {*self.readers[changed].tolist()} for i in self.among[readers]}:
                     for node, work in zip(self.numbers[i], self.parts[i].works(table), strict=True):
                         driver.update(self.graph, node, work)
             except GraphError:
@@ -143,7 +143,7 @@ class Segment:
     def _make(self, table: Array) -> None:
         nodes: list[tuple[Work, tuple[int, ...]]] = []
         self.numbers: list[list[int]] = []
-        self.readers: dict[int, list[int]] = {}
+        readers: dict[int, tuple[int, ...]] = {}
         before: tuple[int, ...] = ()
         own: list[int] = []
         level: int | None = None
@@ -160,6 +160,12 @@ class Segment:
             self.numbers.append(numbers)
             own = [*own, *numbers] if type(part) is Launch else numbers[-1:]
             for slot in part.slots:
-                self.readers.setdefault(slot, []).append(i)
+                readers[slot] = (*readers.get(slot, ()), i)
+        # The parts that read an entry of the table, by the number of such a group of parts; none read those of others.
+        self.among = list(dict.fromkeys([(), *readers.values()]))
+        number = {parts: n for n, parts in enumerate(self.among)}
+        self.readers = np.zeros(len(table), np.int64)
+        for slot, parts in readers.items():
+            self.readers[slot] = number[parts]
         self.graph = self.where.driver.graph(self.where.number, nodes)
         self.held = table.copy()

@@ -56,6 +56,7 @@ class Adopted:
 class Driver(Protocol):
     # What the calls below raise for a device that fails.
     errors: tuple[type[Exception], ...]
+    keeps_freed: bool  # whether freed memory is kept for runs to come (see free_blocks.py)
 
     def count(self) -> int: ...
     def properties(self, device: int) -> Properties: ...
@@ -129,6 +130,8 @@ class Driver(Protocol):
 class CupyDriver:
     """CUDA through CuPy: its memory pools, the caller's current stream, cuBLAS."""
 
+    keeps_freed = True
+
     def __init__(self) -> None:
         try:
             self.cupy = importlib.import_module("cupy")
@@ -171,16 +174,18 @@ class CupyDriver:
             self._properties[device] = known
         return known
 
-    @contextlib.contextmanager
-    def on(self, device: int) -> Iterator[Any]:
-        with self.cuda.Device(device):
-            initialized = self._local.__dict__.setdefault("initialized", set())
-            if device not in initialized:
-                # The driver's calls need the device's context, which the runtime makes for a thread at its first call.
-                self.runtime.setDevice(device)
-                self.runtime.free(0)
-                initialized.add(device)
-            yield self.cuda.get_current_stream()
+    def on(self, device: int) -> _Current:
+        return _Current(self, device)
+
+    def stream(self, device: int) -> Any:
+        """The thread's current stream on the current device."""
+        initialized = self._local.__dict__.setdefault("initialized", set())
+        if device not in initialized:
+            # The driver's calls need the device's context, which the runtime makes for a thread at its first call.
+            self.runtime.setDevice(device)
+            self.runtime.free(0)
+            initialized.add(device)
+        return self.cuda.get_current_stream()
 
     def allocate(self, device: int, nbytes: int) -> tuple[int, object]:
         try:
@@ -357,6 +362,27 @@ class CupyDriver:
         with self._gemm(handle, product) as arguments:
             version = self.cuda.cublas.getVersion(handle)
             yield stream.ptr, version, handle, int(workspace.ptr), WORKSPACE, arguments
+
+
+class _Current:
+    """The context of `CupyDriver.on`."""
+
+    __slots__ = ("_device", "_driver", "_number")
+
+    def __init__(self, driver: CupyDriver, number: int) -> None:
+        self._driver, self._number = driver, number
+        self._device = driver.cuda.Device(number)
+
+    def __enter__(self) -> Any:
+        self._device.__enter__()
+        try:
+            return self._driver.stream(self._number)
+        except BaseException as error:
+            self._device.__exit__(type(error), error, error.__traceback__)
+            raise
+
+    def __exit__(self, *raised: object) -> None:
+        self._device.__exit__(*raised)
 
 
 # `mapping.py` assumes this alignment of a buffer's first element.

@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from lazyt.errors import relocated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from lazyt.backends.cuda.device import Device
 
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
 WORD = 16
 
 
+_alive: WeakSet[Check] = WeakSet()
+
+
 class Check:
     """The outcome of one run's checks. `error` makes the error for a check's number and the index."""
 
-    __slots__ = ("_error", "_event", "_owner", "_word", "device", "sites")
+    __slots__ = ("__weakref__", "_error", "_event", "_owner", "_word", "device", "sites")
 
     def __init__(self, device: Device, stream: Any, word: int, error: Callable[[int, int], Exception]) -> None:
         self.device = device
@@ -34,6 +38,7 @@ class Check:
         self._word = address
         device.driver.to_host(stream, address, word, WORD)
         self._event: Any = device.driver.record(stream)
+        _alive.add(self)
 
     def __del__(self) -> None:
         # NOTE: the copy may still be under way when nobody wants its outcome any more.
@@ -61,8 +66,10 @@ class Check:
         return (code, index) if code else None
 
 
-def unsettled(buffers: Iterable[Any]) -> tuple[Check, ...]:
-    """The checks that the values of these buffers depend on, except those known to have passed."""
+def unsettled(values: Sequence[Any]) -> tuple[Check, ...]:
+    """The checks that these values depend on, except those known to have passed."""
+    if not _alive:
+        return ()
     # A trace may have inputs on the CPU too.
-    found = dict.fromkeys(c for b in buffers for c in getattr(b, "checks", ()))
+    found = dict.fromkeys(c for d in values for c in getattr(d.buffer, "checks", ()))
     return tuple(c for c in found if not c.passed)

@@ -6,19 +6,22 @@ others. The host waits only for values that it reads.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from lazyt.backends.cuda import cupy_driver
+from lazyt.backends.cuda.free_blocks import LARGEST, FreeBlocks, Shelf
 from lazyt.backends.cuda.library.cudnn import Cudnn
 from lazyt.backends.cuda.pinned_copies import Staging
 from lazyt.errors import DeviceError, OutOfMemory
+from lazyt.interrupts import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Sequence
+    from contextlib import AbstractContextManager
+    from types import TracebackType
 
     Array = np.ndarray[Any, Any]
 
@@ -36,22 +39,25 @@ class Device:
         self.staging = Staging(found)
         self._last: Any = None
         self._retired: list[tuple[Any, object]] = []
+        self._free: dict[int, FreeBlocks] = {}  # by stream
 
-    @contextlib.contextmanager
-    def work(self) -> Iterator[Any]:
+    def work(self) -> Work:
         """The caller's stream on this device, ordered after all work of lazyt on others. DeviceError if it fails."""
-        try:
-            with self.driver.on(self.number) as stream:
-                if self._last is None:
-                    self._last = stream
-                elif stream != self._last:
-                    self.driver.after(stream, self.driver.record(self._last))
-                    self._last = stream
-                yield stream
-        except self.driver.errors as error:
-            raise DeviceError(
-                f"{self.name}: {error} (of this sync, or of work enqueued before; what was pending still is)"
-            ) from error
+        return Work(self)
+
+    def follow(self, stream: Any) -> None:
+        """Order what comes on a stream after all work on others."""
+        if self._last is None:
+            self._last = stream
+        elif stream != self._last:
+            self.driver.after(stream, self.driver.record(self._last))
+            self._last = stream
+
+    def failure(self, error: Exception) -> DeviceError:
+        """What an error of the driver is raised as."""
+        return DeviceError(
+            f"{self.name}: {error} (of this sync, or of work enqueued before; what was pending still is)"
+        )
 
     def allocate(self, nbytes: int) -> DeviceBuffer:
         """Fresh memory; when there is none, what CuPy caches is given back and it is tried once more."""
@@ -63,12 +69,48 @@ class Device:
         try:
             address, owner = self.driver.allocate(self.number, max(nbytes, 1))
         except MemoryError:
-            self.driver.free_cached(self.number)
+            self.free_cached()
             try:
                 address, owner = self.driver.allocate(self.number, max(nbytes, 1))
             except MemoryError as error:
                 raise OutOfMemory(f"{self.name}: no memory for {nbytes:,} bytes ({error})") from None
         return DeviceBuffer(address, nbytes, self.name, owner)
+
+    def take_all(self, stream: Any, sizes: Sequence[int], among: Collection[int]) -> list[DeviceBuffer]:
+        """Memory for a run, inside `work()`; `among`: the sizes that there are."""
+        driver = self.driver
+        if not driver.keeps_freed:
+            return [self.take(n) for n in sizes]
+        key = driver.name_of(stream)
+        free = self._free.get(key)
+        if free is None:
+            free = self._free.setdefault(key, FreeBlocks())
+        shelves = {n: free.shelf(n) for n in among if n <= LARGEST}
+        found: list[DeviceBuffer] = []
+        name, asked = self.name, False
+        for n in sizes:
+            shelf = shelves.get(n)
+            if shelf is None:
+                found.append(self.take(n))
+                continue
+            try:
+                found.append(DeviceBuffer(-1, n, name, None, shelf))
+            except IndexError:
+                asked = True
+                found.append(self.take(n).kept_by(shelf))
+        free.ran(shelves.values(), asked)
+        return found
+
+    def free_cached(self) -> None:
+        """Give the memory that nobody uses back to the device."""
+        for free in [*self._free.values()]:
+            free.clear()
+        self.driver.free_cached(self.number)
+
+    def usage(self, block: int) -> tuple[int, int]:
+        """Bytes in use, in blocks of so many, and bytes that the device gave."""
+        used, given = self.driver.usage(self.number)
+        return used - sum(free.nbytes(block) for free in [*self._free.values()]), given
 
     def write(self, address: int, array: Array) -> None:
         """Copy a NumPy array to the device; it may change when this returns."""
@@ -95,6 +137,39 @@ class Device:
             self.driver.wait(stream)
 
 
+class Work:
+    """The context of `Device.work`."""
+
+    __slots__ = ("_current", "_device")
+
+    def __init__(self, where: Device) -> None:
+        self._device = where
+        self._current: AbstractContextManager[Any] = where.driver.on(where.number)
+
+    def __enter__(self) -> Any:
+        where = self._device
+        try:
+            stream = self._current.__enter__()
+        except where.driver.errors as error:
+            raise where.failure(error) from error
+        try:
+            where.follow(stream)
+        except BaseException as error:
+            self._current.__exit__(type(error), error, error.__traceback__)
+            if isinstance(error, where.driver.errors):
+                raise where.failure(error) from error
+            raise
+        return stream
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        where = self._device
+        self._current.__exit__(kind, error, traceback)
+        if error is not None and isinstance(error, where.driver.errors):
+            raise where.failure(error) from error
+
+
 class Outcome(Protocol):
     """What the value of a buffer depends on: the `Check` of a run (deferred_checks.py)."""
 
@@ -105,21 +180,42 @@ class Outcome(Protocol):
 
 
 class DeviceBuffer:
-    """Memory on a device, which goes back to its pool with the last reference. NumPy never accesses it.
+    """Memory on a device, which goes back to its pool, or to a shelf, with the last reference. NumPy never accesses it.
 
-    `checks`: the index checks that its value depends on and that are not known to have passed.
+    With a shelf it is what lies there: IndexError if nothing does. `checks`: the index checks that its value depends on
+    and that are not known to have passed.
     """
 
-    __slots__ = ("__weakref__", "_owner", "address", "checks", "device", "nbytes")
+    __slots__ = ("__weakref__", "_owner", "_shelf", "address", "checks", "device", "nbytes")
 
     readonly = False
 
-    def __init__(self, address: int, nbytes: int, device: str, owner: object) -> None:
+    @uninterrupted
+    def __init__(self, address: int, nbytes: int, device: str, owner: object, shelf: Shelf | None = None) -> None:
+        self._shelf: Shelf | None = None
+        if shelf is not None:
+            address = shelf[-1]
+            del shelf[-1]
+            self._shelf = shelf
         self.address = address
         self.nbytes = nbytes
         self.device = device
         self.checks: tuple[Outcome, ...] = ()
         self._owner = owner
+
+    @uninterrupted
+    def __del__(self) -> None:
+        # NOTE: no call in here: CPython would look at signals behind it, and drop what a handler raises in a `__del__`.
+        shelf = self._shelf
+        if shelf is not None:
+            shelf += (self.address,)
+
+    @uninterrupted
+    def kept_by(self, shelf: Shelf) -> DeviceBuffer:
+        """This one, which goes to a shelf from now on."""
+        shelf.owners[self.address] = self._owner
+        self._shelf, self._owner = shelf, None
+        return self
 
     def __repr__(self) -> str:
         return f"<DeviceBuffer of {self.nbytes} bytes on {self.device}>"

@@ -106,7 +106,9 @@ class NativeGraph:
         self.capturing = capturing
         self.graph, self.exec = _pointer(), _pointer()
         self.nodes: list[int] = []
-        self.captured: dict[int, dict[Product, int]] = {}
+        # By node: what is there by now, a kernel with its parameters; and the graphs of a product that are kept.
+        self.prepared: dict[int, tuple[Work, Any]] = {}
+        self.captured: dict[int, dict[Product, Any]] = {}
         try:
             _call(self.cuda, "cuGraphCreate", ctypes.byref(self.graph), 0)
             for i, (work, before) in enumerate(nodes):
@@ -127,20 +129,26 @@ class NativeGraph:
 
     def _what(self, i: int, work: Work) -> Any:
         """The content of a node: a kernel's parameters, or a product's graph."""
-        return ctypes.byref(_params(work)) if _is_kernel(work) else _pointer(self._child(i, work))
+        if not _is_kernel(work):
+            return self._child(i, work)
+        # NOTE: arguments stand where they stood, so the parameters of the same kernel are the same.
+        known = self.prepared.get(i)
+        if known is None or known[0] is not work:
+            known = self.prepared[i] = work, ctypes.byref(_params(work))
+        return known[1]
 
-    def _child(self, i: int, product: Any) -> int:
+    def _child(self, i: int, product: Any) -> Any:
         """The graph of a product's kernels, kept for when its addresses come again."""
         known = self.captured.setdefault(i, {})
-        found = known.pop(product, None)
+        found = known.get(product)
         if found is None:
+            found = self._capture(product)
             if len(known) >= KEPT:
                 _call(self.cuda, "cuGraphDestroy", known.pop(next(iter(known))))
-            found = self._capture(product)
-        known[product] = found
+            known[product] = found
         return found
 
-    def _capture(self, product: Product) -> int:
+    def _capture(self, product: Product) -> Any:
         with self.capturing(product) as (stream, version, handle, workspace, size, arguments):
             blas, graph = libcublas(version), _pointer()
             _call(blas, "cublasSetStream_v2", handle, stream)
@@ -156,9 +164,16 @@ class NativeGraph:
             _call(self.cuda, "cuStreamEndCapture", stream, ctypes.byref(graph))
             if graph.value is None:
                 raise GraphError("cuStreamEndCapture: no graph")
-            return graph.value
+            return graph
 
     def update(self, i: int, work: Work) -> None:
+        known = self.prepared.get(i)
+        if known is not None and known[0] is work:
+            # In a training step that is most of what there is to do.
+            status = self.cuda.cuGraphExecKernelNodeSetParams_v2(self.exec, self.nodes[i], known[1])
+            if status:
+                raise GraphError(f"cuGraphExecKernelNodeSetParams_v2: error {status}")
+            return
         name, what = "cuGraphExecChildGraphNodeSetParams", self._what(i, work)
         if _is_kernel(work):
             name = "cuGraphExecKernelNodeSetParams_v2"

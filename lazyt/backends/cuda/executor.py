@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from array import array
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, Sca
 from lazyt.ir.passes.split_reduction import Piece
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lazyt.backends.common.commit_flag import Receipt
     from lazyt.ir import kernel as k
@@ -109,11 +110,14 @@ class Bound(Binding):
     """An executable for given extents."""
 
     exe: Executable
+    donations = ()
 
     def __init__(self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
         super().__init__(exe, extents, scalars)
         self.parts: list[Any] = []
         self.lock = threading.RLock()
+        self.has_replay = False
+        self.flag = [0]
 
     def build(self) -> None:
         """Argument tables, mappings and code of every launch."""
@@ -171,6 +175,21 @@ class Bound(Binding):
         columns = np.array(patches, np.int64).reshape(-1, 3)
         self.slots, self.sources, self.offsets_of_slots = (np.ascontiguousarray(x) for x in columns.T)
         self.word = self.where.allocate(WORD) if self.checks else None
+        # What a run takes: its results, temporaries, and scratch memory.
+        self.taken = [*self.sizes, *(n for n in (self.arena_size, self.scratch_size) if n)]
+        self.taken_among = {*self.taken}
+
+    def enqueue(
+        self, scalars: Sequence[Any], inputs: Sequence[Any], sites: Callable[[], Sequence[Any]], wait: bool
+    ) -> list[Any]:
+        """`run`, where a sync is repeated (see interface.Enqueuing)."""
+        outs = self.run(scalars, inputs)
+        # NOTE: the checks of one are those of all.
+        if outs and outs[0].checks:
+            outs[0].located(sites)
+            if wait:
+                outs[0].settle()
+        return outs
 
     def _launches(
         self, c: KernelCall, piece: Piece, table: list[int], patches: list[tuple[int, int, int]]
@@ -239,39 +258,52 @@ class Bound(Binding):
         """Take memory, fill the arguments in, enqueue. Waits for nothing but what is done on the host."""
         where = self.where
         with self.lock, where.work() as stream:
-            outs = [where.take(n) for n in self.sizes]
-            arena = where.take(self.arena_size) if self.arena_size else None
-            scratch = where.take(self.scratch_size) if self.scratch_size else None
-            bases = [d.address for d in inputs[: self.n_inputs]]
-            bases += [b.address for b in outs]
-            bases.append(arena.address if arena is not None else 0)
-            bases.append(self.word.address if self.word is not None else 0)
-            if self.exe.scalars:
-                bases += self.exe.words.of(scalars)
-            if self.moving:
-                values = self.exe.expressions.evaluate(self.extents, scalars)
-                for base, byte, number, itemsize in self.moving:
-                    bases.append(values[number] + byte if base < 0 else bases[base] + byte + values[number] * itemsize)
-            bases.append(scratch.address if scratch is not None else 0)
-            for slot in self.precisions:
-                self.table[slot] = is_tf32(FLOAT32)
-            self.table[self.slots] = np.array(bases, np.int64)[self.sources] + self.offsets_of_slots
+            taken = where.take_all(stream, self.taken, self.taken_among)
+            n = len(self.sizes)
+            outs, others = taken[:n], [b.address for b in taken[n:]]
+            table = self.table
+            bases = self._bases(scalars, inputs, outs, others)
+            if self.precisions:
+                table[self.precisions] = is_tf32(FLOAT32)
+            table[self.slots] = np.frombuffer(array("q", bases), np.int64)[self.sources] + self.offsets_of_slots
             if self.word is not None:
                 where.driver.clear(stream, self.word.address, WORD)
             if self.shares is not None:
-                self.shares.send(stream, self.table)
-            run = Run(stream, bases, outs, inputs)
+                self.shares.send(stream, table)
             for part in self.parts:
                 if type(part) is Segment:
-                    part.run(stream, self.table)
+                    part.run(stream, table)
                 else:
-                    part.run(run)
-            checks = unsettled(d.buffer for d in inputs[: self.n_inputs])
+                    part.run(Run(stream, bases, outs, inputs))
+            checks = unsettled(inputs[: self.n_inputs])
             if self.word is not None:
                 checks = (Check(where, stream, self.word.address, self.error_of), *checks)
-            for b in outs:
-                b.checks = checks
+            if checks:
+                for b in outs:
+                    b.checks = checks
         return outs
+
+    def _bases(
+        self, scalars: Sequence[Any], inputs: Sequence[Any], outs: Sequence[Any], others: Sequence[int]
+    ) -> list[int]:
+        """The bases of addresses in their order (see `ScheduleBinding`), scratch memory last.
+
+        others: the addresses of the temporaries and of the scratch memory, where there are such.
+        """
+        bases = [d.address for d in inputs]
+        if len(bases) > self.n_inputs:
+            del bases[self.n_inputs :]
+        bases += [b.address for b in outs]
+        bases.append(others[0] if self.arena_size else 0)
+        bases.append(self.word.address if self.word is not None else 0)
+        if self.exe.scalars:
+            bases += self.exe.words.of(scalars)
+        if self.moving:
+            values = self.exe.expressions.evaluate(self.extents, scalars)
+            for base, byte, number, itemsize in self.moving:
+                bases.append(values[number] + byte if base < 0 else bases[base] + byte + values[number] * itemsize)
+        bases.append(others[-1] if self.scratch_size else 0)
+        return bases
 
     def address_of(self, n: Node, bases: Sequence[int]) -> int:
         base, byte = self._base(n)
@@ -332,17 +364,17 @@ class _OnHost(HostCall):
         shape, address = [bound.value(d) for d in n.shape], bound.address_of(base, self.bases)
         if not writable:
             return bound.where.read(address, n.dtype, shape)
-        array = np.empty(shape, n.dtype)
-        self.written.append((address, array))
-        return array
+        found = np.empty(shape, n.dtype)
+        self.written.append((address, found))
+        return found
 
     def run(self, run: Run) -> None:  # type: ignore[override]
         bound = self.bound
         assert isinstance(bound, Bound)
         self.bases, self.written = run.bases, []
         super().run(list(run.bases), list(run.outs), None, run.inputs)
-        for address, array in self.written:
-            bound.where.write(address, array)
+        for address, found in self.written:
+            bound.where.write(address, found)
         self.bases, self.written = (), []
         bound.where.fallbacks += 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import shutil
@@ -19,8 +20,8 @@ from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cuda import driver_api
 from lazyt.backends.cuda.graph_nodes import KernelNode, Product
 from lazyt.nn import functional as F
-from lazyt.runtime import plan_cache
-from tests.support.cuda.fake import FakeDriver, FakeStream, installed
+from lazyt.runtime import plan_cache, sync as syncing
+from tests.support.cuda.fake import FakeDriver, FakeFailure, FakeStream, installed
 from tests.support.cuda.shim import compiler
 
 
@@ -52,6 +53,78 @@ def test_a_graph_runs_with_the_arguments_of_each_call(gpu: FakeDriver) -> None:
     assert (gpu.graphs, gpu.graph_runs) == (1, 5)
     again = two_kernels(on_gpu(300, 40), 1.0)
     assert "replay   1 CUDA graph, launched 5 times" in str(again[0].explain())
+
+
+@contextlib.contextmanager
+def plans_looked_for() -> Iterator[mock.Mock]:
+    with mock.patch.object(syncing, "find_plan", wraps=syncing.find_plan) as found:
+        yield found
+
+
+def test_a_repeated_sync_looks_for_no_plan(gpu: FakeDriver) -> None:
+    x, kept = on_gpu(300, 40), []
+    with plans_looked_for() as plans:
+        for i in range(8):
+            kept.append(two_kernels(x, float(i)))
+            lt.sync()
+            report = lt.last_sync()
+            assert report is not None and (report.plan_hit, report.kernels) == (i > 0, 1)
+    assert plans.call_count == 2
+    for i, got in enumerate(kept):
+        for a, b in zip(got, two_kernels(x.cpu(), float(i)), strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_a_repeated_training_step_looks_for_no_plan(gpu: FakeDriver) -> None:
+    with mock.patch.dict(plan_cache.settings, {"repeat": False}):
+        want = train("cuda:0")
+    with plans_looked_for() as plans:
+        got = train("cuda:0")
+    assert plans.call_count < 6, "of six steps"
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_array_equal(g, w)
+
+
+def test_a_read_that_is_repeated_waits_for_its_checks(gpu: FakeDriver) -> None:
+    table, index = bad_index()
+    good = lt.asarray(np.array([1, 2, 3]), device="cuda:0")
+    for i in range(8):
+        y = table[index if i % 4 == 3 else good] * 2
+        if i % 4 == 3:
+            with pytest.raises(lt.IndexOutOfRange, match="index 99"):
+                y.numpy()
+            assert y.is_pending
+            lt.sync()
+        else:
+            np.testing.assert_array_equal(y.numpy(), table.numpy()[1:4] * 2)
+            assert y._data.buffer.checks == ()
+        del y
+
+
+def test_a_launch_that_fails_when_it_is_repeated(gpu: FakeDriver) -> None:
+    """It is tried once more, and is an error then."""
+    x = on_gpu(10)
+
+    def step() -> Any:
+        y = x + 1
+        try:
+            lt.sync()
+        finally:
+            found.append(y)
+        return y
+
+    found: list[Any] = []
+    for _ in range(4):
+        step()
+    gpu.failure = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
+    np.testing.assert_array_equal(step().numpy(), x.numpy() + 1)
+    with (
+        mock.patch.object(gpu, "launch", side_effect=FakeFailure("CUDA_ERROR_ILLEGAL_ADDRESS")),
+        pytest.raises(lt.DeviceError, match="cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS"),
+    ):
+        step()
+    assert found[-1].is_pending
+    np.testing.assert_array_equal(found[-1].numpy(), x.numpy() + 1)
 
 
 def test_new_sizes_have_graphs_of_their_own(gpu: FakeDriver) -> None:
@@ -392,8 +465,6 @@ class Function:
 
 
 def native(fails: str = "") -> tuple[list[str], Any]:
-    import contextlib
-
     log: list[str] = []
 
     @contextlib.contextmanager

@@ -69,6 +69,7 @@ class FakeDriver:
     """Two devices with separate memory: an address of the other one, or of the host, is an error."""
 
     errors: tuple[type[Exception], ...] = (FakeFailure,)
+    keeps_freed = False  # so that freed memory is known
 
     def __init__(self) -> None:
         self.launches = self.products = self.loads = self.graphs = self.graph_runs = self.waits = self.library_calls = 0

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+# The calls for so many addresses are kept, which come back run after run, or every other run.
+KEPT = 4
 DTYPES = {np.dtype(t) for t in ("f2", "f4", "f8", "c8", "c16")} | {BFLOAT16}
 
 
@@ -65,6 +67,7 @@ class Product(products.Product):
     def place(self, table: list[int], patches: Patches, level: int) -> None:
         """The addresses of both operands and the result stand in the table, then whether it is of tf32."""
         self.at, self.level = len(table), level
+        self.known: dict[tuple[int, ...], list[graph_nodes.Product]] = {}
         place(self.bound, self.call, table, patches)
         table.append(0)
 
@@ -75,11 +78,20 @@ class Product(products.Product):
 
     def works(self, table: Array) -> list[graph_nodes.Product]:
         """The calls of cuBLAS: the longest batch axis in one, the others one by one."""
+        starts = tuple(table[self.at : self.at + 4].tolist())
+        found = self.known.get(starts)
+        if found is None:
+            if len(self.known) >= KEPT:
+                self.known.pop(next(iter(self.known)))
+            found = self.known[starts] = self._works(starts)
+        return found
+
+    def _works(self, starts: Sequence[int]) -> list[graph_nodes.Product]:
         ch, dtype, read = self.choice, self.call.node.dtype, read_by(self.call.node)
         sizes = read.itemsize, read.itemsize, dtype.itemsize
         if not (ch.m and ch.n and ch.k and ch.count):
             return []
-        *starts, tf32 = (int(a) for a in table[self.at : self.at + 4])
+        *starts, tf32 = starts
         axes = _merged(self.batch, self.strides[0], self.strides[1], ch.m * ch.n)
         count, *steps = axes.pop(max(range(len(axes)), key=lambda i: axes[i][0]))
         found = []
