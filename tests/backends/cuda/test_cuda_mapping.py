@@ -8,6 +8,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from lazyt.backends.cuda.codegen import mapping as mapping_module
+from lazyt.backends.cuda.codegen.emit import alone
 from lazyt.backends.cuda.codegen.mapping import divisors, extras, magic, sizes
 from lazyt.backends.cuda.flags import switches
 from tests.support.cuda.checking import chosen, verify
@@ -52,6 +54,32 @@ def test_reads_across_memory_go_through_tiles(dtype: str) -> None:
         verify(library, case, mapping)
         if case.builder.extents[0] < 40:
             verify(library, case, mapping, processors=40)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u1", "i2"])
+def test_whole_tiles_are_read_by_neighbours(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as their alignment allows, and all of a thread's before it waits for the tile."""
+    monkeypatch.setattr(mapping_module, "WHOLE_TILES", 1)
+    rng = np.random.default_rng(5)
+    pairs, widths = [], set()
+    for shape in [(64, 64), (64, 192), (3, 128, 64), (2, 2, 64, 64)]:
+        y = rng.integers(0, 99, size=(*shape[:-1], shape[-1] + 2)).astype(dtype)
+        x = rng.integers(0, 99, size=(*shape[:-2], shape[-1], shape[-2] + 1)).astype(dtype)
+        z, w = np.ascontiguousarray(y[..., :-2]), np.ascontiguousarray(x[..., :-1])
+        aligned = [(w, z), (w, z[..., ::-1, :]), (w[..., ::-1], z)]
+        for lying, other in [*aligned, (w, y[..., 2:]), (x[..., 1:], z)]:
+            case = Case.of(across(lying, other))
+            mapping = chosen(case.kernel, case.want)
+            assert mapping.tile
+            assert mapping.exact
+            widths.add(mapping.wide)
+            pairs += [(case, mapping), (case, dataclasses.replace(mapping, index="s64"))]
+    assert max(widths) == min(8, 16 // np.dtype(dtype).itemsize)
+    assert min(widths) == 1
+    library = Library([(c.kernel, m) for c, m in pairs])
+    for case, mapping in pairs:
+        assert "lt_load(w1[s]" in alone(case.kernel, mapping, "k")
+        verify(library, case, mapping)
 
 
 def test_a_number_is_divided_by_a_multiplication() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda.codegen.emit_memory import pointer, store
@@ -13,7 +14,7 @@ from lazyt.backends.math.elements import BFLOAT16, reg_type
 from lazyt.ir.kernel import Cast, Check, Load, operands_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from lazyt.backends.cuda.codegen.emit_reduce import Fold
     from lazyt.backends.cuda.codegen.emit_scope import Scope
@@ -28,19 +29,25 @@ def neighbours(
     live: str,
     folds: Iterable[Fold] = (),
     keeps: Iterable[int] = (),
+    known: Mapping[int, str] = MappingProxyType({}),
 ) -> None:
     """The points from index `start` of the last axis on, `live` of them inside the domain ("" if all always are).
 
-    What the row keeps is read from there, and of the values that it `keeps` from now on all are put there.
+    What the row keeps is read from there, and of the values that it `keeps` from now on all are put there. `known`
+    are those that are at hand, of neighbour k.
     """
     kernel, body, wide, axis = scope.kernel, scope.body, scope.mapping.wide, scope.kernel.vector_axis
     at_hand = dict(scope.kept)
     for v in needed:
         value = kernel.values[v]
+        if v in known:
+            scope.kept[v] = known[v]
+            continue
         if v in scope.kept:
             _array(scope, f"w{v}", kept_type(value))
             body.line(f"lt_load(w{v}, row{v} + {start});")
-        elif isinstance(value, Load) and value.where is None and kernel.accesses[value.access].classes[axis] == "1":
+        elif is_packed(scope, v):
+            assert isinstance(value, Load)
             _array(scope, f"w{v}", memory_type(kernel.accesses[value.access].dtype))
             body.line(f"lt_load(w{v}, {pointer(scope, value.access, scope.levels.point - 1)} + {start}{_and(live)});")
         else:
@@ -90,6 +97,14 @@ def neighbours(
         at = pointer(scope, t.access, scope.levels.point - 1)
         body.line(f"lt_store({at} + {start}, w{t.access}_out{_and(live)});")
     scope.kept = at_hand
+
+
+def is_packed(scope: Scope, v: int) -> bool:
+    """Whether a value is a load of neighbours in memory."""
+    value, accesses = scope.kernel.values[v], scope.kernel.accesses
+    if not isinstance(value, Load) or value.where is not None:
+        return False
+    return accesses[value.access].classes[scope.kernel.vector_axis] == "1"
 
 
 def _folded_as_pairs(

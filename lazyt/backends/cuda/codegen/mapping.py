@@ -6,7 +6,8 @@
               few long rows are divided between blocks in `phase` 1, a block a chunk or (`segments`) a warp a segment;
               phase 2 folds what they found, in order
     columns   a thread takes a column; `groups` warps of a block share 32 columns, 128 rows (FLUSH) each in turn
-    tiles     a block takes 32 x 32 points of the last two axes; what lies across is read through shared memory
+    tiles     a block takes 32 x 32 points of the last two axes; what lies across is read through shared memory;
+              `exact` ones are 64 x 64 and whole, and a thread takes `wide` neighbours of them
 
 Nothing here changes a bit of a result: sums have the kernel IR's order under every mapping.
 """
@@ -45,8 +46,10 @@ MOST_CHUNKS = MAX_WARPS * LANES
 MANY_CHUNKS = 2
 # The warps of a block that takes segments.
 SEGMENT_WARPS = 4
-# A tile's side, and the warps that share it.
+# A tile's side, and that of whole tiles, of which a launch has so many; the warps that share it.
 TILE = 32
+WHOLE_TILE = 64
+WHOLE_TILES = 512
 TILE_WARPS = 8
 # Bytes that a block's tiles may take; what does not fit is read across memory.
 TILES = 40 << 10
@@ -65,7 +68,7 @@ class Mapping:
     wide: int = 1
     warps: int = 1
     steps: int = 0  # elements of a row that a lane keeps; 0: none
-    exact: bool = False  # the team's lanes keep just the row: no bounds to check
+    exact: bool = False  # the team's lanes keep just the row, or all tiles are whole: no bounds to check
     groups: int = 1
     single: bool = False  # the last row axis has one element: totals of chunks, one after the other
     tile: bool = False
@@ -90,8 +93,9 @@ def choose(kernel: Kernel, entries: Sequence[int], shared: int = SHARED) -> Mapp
     if kernel.vector == "row":
         return _rows(kernel, entries, index, shared)
     if kernel.rows:
-        if switches["tile"] and tiled_loads(kernel):
-            return Mapping(index, threads=TILE * TILE_WARPS, tile=True)
+        if switches["tile"] and (loads := tiled_loads(kernel)):
+            tiles = Mapping(index, threads=WARP * TILE_WARPS, tile=True)
+            return _whole_tiles(kernel, entries, tiles, loads) if switches["wide"] else tiles
         if kernel.rows > 1 and extents[-1] == 1:
             return Mapping(index, threads=2 * WARP, single=True)
         groups = min(MAX_GROUPS, _power(-(-extents[-1] // FLUSH)))
@@ -115,6 +119,23 @@ def _rows(kernel: Kernel, entries: Sequence[int], index: str, shared: int) -> Ma
     while kept.threads > WARP and size * steps * kept.threads > SHARED:
         kept = replace(kept, threads=kept.threads // 2)
     return kept if size * steps * kept.threads <= SHARED else whole
+
+
+def _whole_tiles(kernel: Kernel, entries: Sequence[int], tiles: Mapping, loads: Sequence[int]) -> Mapping:
+    """Larger tiles, for a launch that has enough of them and none in part."""
+    extents = entries[: kernel.axes]
+    height, width = extents[-1], extents[kernel.vector_axis]
+    whole = replace(tiles, exact=True)
+    dtypes = [kernel.values[v].dtype for v in loads]
+    size = WHOLE_TILE * (WHOLE_TILE + 1) * sum(d.itemsize for d in dtypes)
+    enough = math.prod(sizes(kernel, whole, extents)) >= WHOLE_TILES
+    if height % WHOLE_TILE or width % WHOLE_TILE or size > TILES or not enough:
+        return tiles
+    n = min(_width(kernel, entries), 16 // min(d.itemsize for d in dtypes))
+    along = [a for v in loads if kernel.accesses[a := kernel.values[v].access].classes[-1] == "1"]  # type: ignore[union-attr]
+    while n > 1 and not all(_is_aligned(kernel, a, entries, n, kernel.axes - 1) for a in along):
+        n //= 2
+    return replace(whole, wide=n)
 
 
 def tiled_loads(kernel: Kernel) -> list[int]:
@@ -305,16 +326,16 @@ def _width(kernel: Kernel, entries: Sequence[int]) -> int:
     if not wide or alone or not switches["wide"]:
         return 1
     n = min(8, 16 // min(kernel.accesses[i].dtype.itemsize for i in wide))
-    while n > 1 and not all(_is_aligned(kernel, i, entries, n) for i in wide):
+    while n > 1 and not all(_is_aligned(kernel, i, entries, n, axis) for i in wide):
         n //= 2
     return n
 
 
-def _is_aligned(kernel: Kernel, access: int, entries: Sequence[int], n: int) -> bool:
-    """Whether each group of n neighbours starts at a multiple of its size, or of 16 bytes."""
+def _is_aligned(kernel: Kernel, access: int, entries: Sequence[int], n: int, axis: int) -> bool:
+    """Whether each group of n neighbours along an axis starts at a multiple of its size, or of 16 bytes."""
     at, itemsize = kernel.layout.accesses[access], kernel.accesses[access].dtype.itemsize
     size = min(16, n * itemsize)
-    others = (a for a in range(kernel.axes) if a != kernel.vector_axis and entries[a] != 1)
+    others = (a for a in range(kernel.axes) if a != axis and entries[a] != 1)
     return entries[at] % size == 0 and all(entries[at + 1 + a] * itemsize % size == 0 for a in others)
 
 
@@ -324,7 +345,8 @@ def sizes(kernel: Kernel, mapping: Mapping, extents: Sequence[int]) -> list[int]
     if kernel.vector == "row":
         return outer
     if mapping.tile:
-        return [*outer[:-1], -(-extents[-1] // TILE), -(-outer[-1] // TILE)]
+        side = WHOLE_TILE if mapping.exact else TILE
+        return [*outer[:-1], -(-extents[-1] // side), -(-outer[-1] // side)]
     columns = WARP if mapping.groups > 1 else mapping.threads
     outer[-1] = -(-outer[-1] // (columns if kernel.rows else mapping.wide))
     return outer
