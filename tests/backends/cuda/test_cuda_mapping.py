@@ -10,8 +10,9 @@ import pytest
 
 from lazyt.backends.cuda.codegen import mapping as mapping_module
 from lazyt.backends.cuda.codegen.emit import alone
-from lazyt.backends.cuda.codegen.mapping import divisors, extras, magic, sizes
+from lazyt.backends.cuda.codegen.mapping import divisors, extras, kept_slots, magic, sizes
 from lazyt.backends.cuda.flags import switches
+from lazyt.ir.kernel import Cast
 from tests.support.cuda.checking import chosen, verify
 from tests.support.cuda.shim import Library
 from tests.support.kernel_builder import Builder, layernorm, softmax
@@ -136,6 +137,48 @@ def test_rows_with_and_without_their_ways(dtype: str) -> None:
             for a, w, g in zip(case.builder.accesses, want.accesses, got.accesses, strict=True):
                 if a.writes:
                     same_bits(g.array, w.array)
+
+
+def norm_gradient(n: int, kind: np.dtype) -> Builder:
+    """Of (x + r), a row's gradient d times w: x + r and d are needed in every stage, w is of all rows."""
+    rng = np.random.default_rng(n)
+    x, r, d = (rng.normal(size=(5, n)).astype(kind) for _ in range(3))
+    w, b = (rng.normal(size=n).astype(kind) for _ in range(2))
+    k = Builder(x.shape, 1, "row")
+    xs, rs, ds, ws, bs = (k.load(np.broadcast_to(a, x.shape)) for a in (x, r, d, w, b))
+    if kind != F32:
+        xs, rs, ds, ws, bs = (k.add(Cast(v, F32)) for v in (xs, rs, ds, ws, bs))
+    total = k.op("add", xs, rs)
+    mean = k.op("mul", k.reduce("sum", total), k.scalar(1 / n, F32))
+    centred, scaled = k.op("sub", total, mean), k.op("mul", ds, ws)
+    along = k.reduce("sum", k.op("mul", centred, scaled))
+    y, grad = k.op("add", k.op("mul", centred, ws), bs), k.op("sub", scaled, k.op("mul", along, centred))
+    rest = k.reduce("sum", grad)
+    stored = [y, k.op("add", grad, rest)]
+    if kind != F32:
+        stored = [k.add(Cast(v, kind)) for v in stored]
+    k.stage(reduces=(k.values[mean].operands[0],), loops=True)
+    k.stage(reduces=(along,), loops=True)
+    k.stage(k.store(stored[0], np.zeros_like(x)), reduces=(rest,), loops=True)
+    k.stage(k.store(stored[1], np.zeros_like(x)), loops=True)
+    return k
+
+
+@pytest.mark.parametrize("dtype", ["f4", "bf16"])
+def test_rows_keep_what_takes_the_least(dtype: str) -> None:
+    """The sum of two loads in the place of both, if that is smaller; nothing that all rows read."""
+    kind = BFLOAT16 if dtype == "bf16" else np.dtype(dtype)
+    pairs = []
+    for n in (100, 128, 768, 1000, 2048, 4104, 33_000):
+        case = Case.of(norm_gradient(n, kind))
+        best = chosen(case.kernel, case.want, shared=211 << 10)
+        found = kept_slots(case.kernel, best.plain)
+        assert sorted(size for size, _ in found) == ([4, 4] if kind == F32 else [2, 2, 2])
+        assert best.steps or n > 5000
+        pairs += [(case, best), (case, dataclasses.replace(best, wide=1, exact=False, index="s64"))]
+    library = Library([(c.kernel, m) for c, m in pairs])
+    for case, mapping in pairs:
+        verify(library, case, mapping)
 
 
 def one_op(op: str, x: np.ndarray, *scalars: float) -> np.ndarray:

@@ -99,6 +99,12 @@ def neighbours(
     scope.kept = at_hand
 
 
+def is_plain(scope: Scope, v: int) -> bool:
+    """Whether a value is a load at each point, wherever it is."""
+    value = scope.kernel.values[v]
+    return isinstance(value, Load) and value.where is None and scope.levels.of_value[v] == scope.levels.point
+
+
 def is_packed(scope: Scope, v: int) -> bool:
     """Whether a value is a load of neighbours in memory."""
     value, accesses = scope.kernel.values[v], scope.kernel.accesses
@@ -122,12 +128,15 @@ def _folded_as_pairs(
         source = values[value.operand] if isinstance(value, Cast) else value
         number = value.operand if isinstance(value, Cast) else fold.operand
         is_half = isinstance(source, Load) and source.dtype in HALVES and scope.kept.get(number) == f"w{number}[k]"
-        if live or scope.mapping.wide < 2 or fold.name not in ("max", "min") or not is_half:
+        apart = live and scope.mapping.even % scope.mapping.wide  # some of them may be outside
+        if apart or scope.mapping.wide < 2 or fold.name not in ("max", "min") or not is_half:
             left.append(fold)
             continue
         kind = "true" if source.dtype == BFLOAT16 else "false"
         found = f"lt_extreme<{fold.op}, {kind}>(w{number})"
-        scope.body.line(f"best{fold.number} = {fold.op}::of(best{fold.number}, {found});")
+        scope.body.line(
+            f"{f'if ({live}) ' if live else ''}best{fold.number} = {fold.op}::of(best{fold.number}, {found});"
+        )
         unread.add(fold.operand)
     unread -= read | {f.operand for f in left}
     return left, unread

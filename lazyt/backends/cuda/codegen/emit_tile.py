@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cuda.codegen.emit_levels import UNIT
 from lazyt.backends.cuda.codegen.emit_map import digits
 from lazyt.backends.cuda.codegen.emit_memory import pointer, store
-from lazyt.backends.cuda.codegen.emit_neighbours import is_packed, neighbours
+from lazyt.backends.cuda.codegen.emit_neighbours import is_packed, is_plain, neighbours
 from lazyt.backends.cuda.codegen.emit_scope import memory_type
 from lazyt.backends.cuda.codegen.emit_values import open_level
 from lazyt.backends.cuda.codegen.mapping import TILE, TILE_WARPS, WHOLE_TILE, tiled_loads
@@ -56,7 +56,7 @@ def emit_tiles(scope: Scope) -> None:
                 body.line(f"tile{v}[k][lane] = {_element(scope, kernel.values[v].access)};")  # type: ignore[union-attr]
         scope.index[across], scope.index[along] = f"({first} + lane)", f"({first_row} + k)"
         needed = scope.levels.needed(scope.levels.roots(stage), scope.names, loads)
-        ahead = [v for v in needed if v not in loads and _is_ahead(scope, v)][: AHEAD // steps]
+        ahead = [v for v in needed if v not in loads and is_plain(scope, v)][: AHEAD // steps]
         for v in ahead:
             body.line(f"{memory_type(kernel.values[v].dtype)} w{v}[{steps}];")
         if ahead:
@@ -80,12 +80,6 @@ def emit_tiles(scope: Scope) -> None:
                 for t in stage.stores:
                     store(scope, t, scope.levels.point, scope.live)
         body.line("__syncthreads();")
-
-
-def _is_ahead(scope: Scope, v: int) -> bool:
-    """Whether a value is a load at each point, which may be made before the others."""
-    value = scope.kernel.values[v]
-    return isinstance(value, Load) and value.where is None and scope.levels.of_value[v] == scope.levels.point
 
 
 def _element(scope: Scope, access: int) -> str:
