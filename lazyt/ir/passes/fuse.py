@@ -1,6 +1,6 @@
 """Fusion: decides which nodes share a kernel, and which are stored.
 
-One walk over the graph from its end to its start. A node is visited after its readers, so all groups
+One walk over the graph from its end to its start. A node is visited after its readers (visit_order.py), so all groups
 and places that want it are known. It is then *inlined* into those readers, or it becomes a *root*: stored by a group.
 A group is one kernel: a domain of outer and row axes, the values it stores and the reductions it finishes.
 
@@ -21,8 +21,7 @@ Sibling fusion: roots over one domain that read a common value become one kernel
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
@@ -36,6 +35,7 @@ from lazyt.ir.passes.index_maps import AxisVar, Index, Place, Split, add, axes_o
 from lazyt.ir.passes.moments import NOTHING_HELD, Held
 from lazyt.ir.passes.row_kernels import is_parallel, lanes_of, stands_apart
 from lazyt.ir.passes.siblings import MAX_GROUP, Siblings, has_capacity, is_one
+from lazyt.ir.passes.visit_order import readers_first
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
 from lazyt.ir.symbolic import Dim, Scope, prefix_sums, product
 
@@ -93,7 +93,7 @@ class _Fuser:
             self._store(buffer_of(n), -1, "output")
         for n in self.graph.kept:
             self._store(n, -1, "packed")
-        for n in self._readers_first():
+        for n in readers_first(self.graph, self.users, self.cost, CHEAP, CALLS):
             self._visit(n)
         self.units.sort(key=lambda u: -u.number)
         return Fused(self.units, set(self.stored), self.stored, rounds=self.rounds)
@@ -125,26 +125,6 @@ class _Fuser:
                 depth[n] = pads[n] = 0
             if n in self.graph.kept:
                 self.cost[n] = depth[n] = pads[n] = 0
-
-    def _readers_first(self) -> Iterator[Node]:
-        """Every node after all its readers; among those ready, values of few axes first.
-
-        A loss is then a group of its own that runs last, and does not come between the rows that it sums up and
-        the gradient over the same rows.
-        """
-        if self.graph.kept:  # recorded so that this order keeps little in memory
-            yield from reversed(self.graph.nodes)
-            return
-        left = dict(self.users)
-        ready = [(n.ndim, -n.serial, n) for n in self.graph.nodes if not left.get(n)]
-        heapq.heapify(ready)
-        while ready:
-            n = heapq.heappop(ready)[2]
-            yield n
-            for x in n.operands:
-                left[x] -= 1
-                if not left[x]:
-                    heapq.heappush(ready, (x.ndim, -x.serial, x))
 
     def _store(self, n: Node, number: int, why: str) -> None:
         """n must have a buffer, written before the unit with this number."""

@@ -24,7 +24,7 @@ from lazyt.ir.kernel import Kernel
 from lazyt.ir.kernel_interpreter import table
 from lazyt.ops.definition import OPS
 from tests.support import operations
-from tests.support.cuda.programs import BENCHMARKS, PROCESSORS, PROGRAMS, Launch, launches
+from tests.support.cuda.programs import BENCHMARKS, LARGE, PROCESSORS, PROGRAMS, Launch, launches
 from tests.support.kernel_cases import cases_of_suite
 from tests.support.vector_kernels import BINARY, BOOL, PREDICATES
 
@@ -67,6 +67,18 @@ def test_benchmarks_compile_and_do_not_spill(capability: int, recorded: dict[str
     resources = compiled(kernels, capability).resources
     assert not [k.text for k, _, name in kernels if resources[name].spill_stores]
     # Two blocks must find room in the 64 Ki registers of a multiprocessor.
+    assert all(resources[name].registers * m.threads * 2 <= 1 << 16 for _, m, name in kernels)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_kernels_of_large_arrays_compile_and_do_not_spill(name: str) -> None:
+    kernels = mapped(launches(LARGE[name]), DEVICES[90] - (16 << 10))
+    if name == "whole_tiles":
+        assert [m.wide for _, m, _ in kernels if m.tile and m.exact] == [4, 8]
+    else:
+        assert any(m.steps and not m.at_once for _, m, _ in kernels)
+    resources = compiled(kernels, 90).resources
+    assert not [k.text for k, _, name in kernels if resources[name].spill_stores]
     assert all(resources[name].registers * m.threads * 2 <= 1 << 16 for _, m, name in kernels)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lazyt.backends.cuda.codegen.mapping import WARP, Mapping, phases
+from lazyt.ir.kernel import Cast
 from tests.support.cuda import shim
 from tests.support.cuda.checking import chosen, verify
 from tests.support.cuda.shim import Library
@@ -88,6 +89,36 @@ def test_rows_and_columns_of_every_length(n: int) -> None:
         verify(library, case, mapping)
 
 
+def wide_softmax(x: np.ndarray) -> Builder:
+    """In float32, whatever the rows are."""
+    k = Builder(x.shape, 1, "row")
+    v = k.add(Cast(k.load(x), F32))
+    top = k.reduce("max", v)
+    e = k.op("exp", k.op("sub", v, top))
+    total = k.reduce("sum", e)
+    k.stage(reduces=(top,), loops=True)
+    k.stage(reduces=(total,), loops=True)
+    k.stage(k.store(k.add(Cast(k.op("div", e, total), x.dtype)), np.zeros_like(x)), loops=True)
+    return k
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+def test_rows_longer_than_a_team_are_kept(dtype: str) -> None:
+    """In several rounds; loads alone, where then two blocks fit."""
+    rng = np.random.default_rng(3)
+    pairs = []
+    for n in (32_769, 33_000, 33_024, 49_408):
+        case = Case.of(wide_softmax(finite(rng, (2, n), np.dtype(dtype))), exact=False)
+        mapping = chosen(case.kernel, case.want, shared=211 << 10)
+        assert mapping.steps * WARP * mapping.warps >= n
+        assert not mapping.at_once
+        assert mapping.plain == (dtype == "f2")
+        pairs += [(case, dataclasses.replace(mapping, plain=plain)) for plain in (False, True)]
+    library = Library([(c.kernel, m) for c, m in pairs])
+    for case, mapping in pairs:
+        verify(library, case, mapping)
+
+
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "argmin"])
 @pytest.mark.slow
 def test_few_long_rows_in_two_phases(name: str) -> None:
@@ -124,7 +155,12 @@ def test_mappings_follow_lengths_and_alignment() -> None:
     # Two values take turns in one slot: 16384 rows of float32 are 64 KiB, more than any block may have unasked.
     assert soft(16384).steps == 0
     assert soft(16384, shared=227 << 10).steps == 64
-    assert soft(40000, shared=227 << 10).steps == 0
+    # More than a team takes at once, in several rounds.
+    assert soft(40000, shared=211 << 10).steps == 79
+    assert soft(60000, shared=211 << 10).steps == 0
+    # Rows of so many elements need no bounds, if they are whole warps' neighbours; of others no neighbours are apart.
+    assert (soft(768).steps, soft(768).exact) == (24, True)
+    assert (soft(700).even, soft(768).even, soft(800).even, soft(701).even) == (4, 128, 32, 1)
     columns = [of(reduction("sum", np.zeros((4, n), F32), "outer")) for n in (128, 129, 5000)]
     assert [m.groups for m in columns] == [1, 2, 8]
 

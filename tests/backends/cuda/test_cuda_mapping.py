@@ -8,8 +8,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from lazyt.backends.cuda.codegen.mapping import divisors, extras, magic, sizes
+from lazyt.backends.cuda.codegen import mapping as mapping_module
+from lazyt.backends.cuda.codegen.emit import alone
+from lazyt.backends.cuda.codegen.mapping import divisors, extras, kept_slots, magic, sizes
 from lazyt.backends.cuda.flags import switches
+from lazyt.ir.kernel import Cast
 from tests.support.cuda.checking import chosen, verify
 from tests.support.cuda.shim import Library
 from tests.support.kernel_builder import Builder, layernorm, softmax
@@ -52,6 +55,32 @@ def test_reads_across_memory_go_through_tiles(dtype: str) -> None:
         verify(library, case, mapping)
         if case.builder.extents[0] < 40:
             verify(library, case, mapping, processors=40)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u1", "i2"])
+def test_whole_tiles_are_read_by_neighbours(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as their alignment allows, and all of a thread's before it waits for the tile."""
+    monkeypatch.setattr(mapping_module, "WHOLE_TILES", 1)
+    rng = np.random.default_rng(5)
+    pairs, widths = [], set()
+    for shape in [(64, 64), (64, 192), (3, 128, 64), (2, 2, 64, 64)]:
+        y = rng.integers(0, 99, size=(*shape[:-1], shape[-1] + 2)).astype(dtype)
+        x = rng.integers(0, 99, size=(*shape[:-2], shape[-1], shape[-2] + 1)).astype(dtype)
+        z, w = np.ascontiguousarray(y[..., :-2]), np.ascontiguousarray(x[..., :-1])
+        aligned = [(w, z), (w, z[..., ::-1, :]), (w[..., ::-1], z)]
+        for lying, other in [*aligned, (w, y[..., 2:]), (x[..., 1:], z)]:
+            case = Case.of(across(lying, other))
+            mapping = chosen(case.kernel, case.want)
+            assert mapping.tile
+            assert mapping.exact
+            widths.add(mapping.wide)
+            pairs += [(case, mapping), (case, dataclasses.replace(mapping, index="s64"))]
+    assert max(widths) == min(8, 16 // np.dtype(dtype).itemsize)
+    assert min(widths) == 1
+    library = Library([(c.kernel, m) for c, m in pairs])
+    for case, mapping in pairs:
+        assert "lt_load(w1[s]" in alone(case.kernel, mapping, "k")
+        verify(library, case, mapping)
 
 
 def test_a_number_is_divided_by_a_multiplication() -> None:
@@ -108,6 +137,48 @@ def test_rows_with_and_without_their_ways(dtype: str) -> None:
             for a, w, g in zip(case.builder.accesses, want.accesses, got.accesses, strict=True):
                 if a.writes:
                     same_bits(g.array, w.array)
+
+
+def norm_gradient(n: int, kind: np.dtype) -> Builder:
+    """Of (x + r), a row's gradient d times w: x + r and d are needed in every stage, w is of all rows."""
+    rng = np.random.default_rng(n)
+    x, r, d = (rng.normal(size=(5, n)).astype(kind) for _ in range(3))
+    w, b = (rng.normal(size=n).astype(kind) for _ in range(2))
+    k = Builder(x.shape, 1, "row")
+    xs, rs, ds, ws, bs = (k.load(np.broadcast_to(a, x.shape)) for a in (x, r, d, w, b))
+    if kind != F32:
+        xs, rs, ds, ws, bs = (k.add(Cast(v, F32)) for v in (xs, rs, ds, ws, bs))
+    total = k.op("add", xs, rs)
+    mean = k.op("mul", k.reduce("sum", total), k.scalar(1 / n, F32))
+    centred, scaled = k.op("sub", total, mean), k.op("mul", ds, ws)
+    along = k.reduce("sum", k.op("mul", centred, scaled))
+    y, grad = k.op("add", k.op("mul", centred, ws), bs), k.op("sub", scaled, k.op("mul", along, centred))
+    rest = k.reduce("sum", grad)
+    stored = [y, k.op("add", grad, rest)]
+    if kind != F32:
+        stored = [k.add(Cast(v, kind)) for v in stored]
+    k.stage(reduces=(k.values[mean].operands[0],), loops=True)
+    k.stage(reduces=(along,), loops=True)
+    k.stage(k.store(stored[0], np.zeros_like(x)), reduces=(rest,), loops=True)
+    k.stage(k.store(stored[1], np.zeros_like(x)), loops=True)
+    return k
+
+
+@pytest.mark.parametrize("dtype", ["f4", "bf16"])
+def test_rows_keep_what_takes_the_least(dtype: str) -> None:
+    """The sum of two loads in the place of both, if that is smaller; nothing that all rows read."""
+    kind = BFLOAT16 if dtype == "bf16" else np.dtype(dtype)
+    pairs = []
+    for n in (100, 128, 768, 1000, 2048, 4104, 33_000):
+        case = Case.of(norm_gradient(n, kind))
+        best = chosen(case.kernel, case.want, shared=211 << 10)
+        found = kept_slots(case.kernel, best.plain)
+        assert sorted(size for size, _ in found) == ([4, 4] if kind == F32 else [2, 2, 2])
+        assert best.steps or n > 5000
+        pairs += [(case, best), (case, dataclasses.replace(best, wide=1, exact=False, index="s64"))]
+    library = Library([(c.kernel, m) for c, m in pairs])
+    for case, mapping in pairs:
+        verify(library, case, mapping)
 
 
 def one_op(op: str, x: np.ndarray, *scalars: float) -> np.ndarray:

@@ -8,6 +8,7 @@ import pytest
 import lazyt as lt
 from lazyt import nn, optim
 from lazyt.ir.kernel import Load, Scalar
+from lazyt.ir.passes.fusion_result import KernelCall
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
 from lazyt.runtime import plan_cache
@@ -81,6 +82,22 @@ class TestRows:
         loss = lt.cross_entropy(x, t)
         loss.backward()
         assert kernels(loss, x.grad) == 2
+
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+    @pytest.mark.parametrize("bias", [False, True])
+    def test_cross_entropy_before_a_product_of_its_gradient(self, dtype, bias):
+        """A product reads the gradient, yet the loss is of the same pass over the rows, of which no more is stored."""
+        layer, x = nn.Linear(24, 100, bias=bias).to(dtype), tensor(3, 11, 24, grad=True).astype(dtype)
+        lt.sync()
+        y = layer(x).reshape(-1, 100)
+        loss = lt.cross_entropy(y, lt.asarray(np.arange(33)))
+        loss.backward()
+        lt.sync()
+        launches = lt.last_sync().plan.schedule.launches
+        rows = [c for c in launches if isinstance(c, KernelCall) and "exp" in c.kernel.text]
+        assert len(rows) == 1
+        assert sum(n.ndim == 2 for n in rows[0].writes) == 1
+        assert not any(str(n.dtype) == "bool" for c in launches for n in c.writes)
 
     @pytest.mark.parametrize("axis", [0, 1, (0, 1)])
     def test_mean_and_variance_share_a_kernel(self, axis):

@@ -154,6 +154,26 @@ def network() -> Any:
     return loss, *model.parameters()
 
 
+def long_logits(dtype: str) -> Any:
+    """As many rows as multiprocessors, of a vocabulary's length."""
+    x = _data(PROCESSORS, 50_304, dtype=dtype, grad=True)
+    loss = F.cross_entropy(x, lt.asarray(np.arange(PROCESSORS) * 300))
+    loss.backward()
+    return loss, x.grad
+
+
+def whole_tiles() -> Any:
+    pairs = [(_data(1024, 2048, dtype=d), _data(2048, 1024, dtype=d, seed=1)) for d in ("float32", "bfloat16")]
+    return [x.T + y[::-1] for x, y in pairs]
+
+
+# Too large to be run without a device.
+LARGE: dict[str, Callable[[], Any]] = {
+    "long_logits": lambda: long_logits("float32"),
+    "long_logits_bf16": lambda: long_logits("bfloat16"),
+    "whole_tiles": whole_tiles,
+}
+
 # What `benchmarks/` times on a device: none of their kernels may spill.
 BENCHMARKS: dict[str, Callable[[], Any]] = {
     "gelu_chain": gelu_chain,

@@ -13,7 +13,7 @@ from lazyt.backends.cuda.codegen.emit_levels import KERNEL, Levels
 from lazyt.backends.cuda.codegen.emit_map import emit_map
 from lazyt.backends.cuda.codegen.emit_row import emit_rows
 from lazyt.backends.cuda.codegen.emit_scope import Scope
-from lazyt.backends.cuda.codegen.emit_tile import emit_tiles
+from lazyt.backends.cuda.codegen.emit_tile import emit_tiles, emit_whole_tiles
 from lazyt.backends.cuda.codegen.emit_values import open_level
 from lazyt.backends.cuda.codegen.mapping import divisors
 from lazyt.backends.cuda.codegen.preamble import PREAMBLE
@@ -52,7 +52,7 @@ def arguments(kernel: Kernel, mapping: Mapping) -> int:
 
 def emit(kernel: Kernel, mapping: Mapping, name: str, module: Module, notes: Sequence[str] = ()) -> str:
     """The text of kernel `name`, whose helpers go to `module`; `notes` (the user's lines) become comments above it."""
-    levels = Levels(kernel)
+    levels = Levels(kernel, neighbours=mapping.tile and mapping.exact)
     body = Body(module)
     scope = Scope(kernel, levels, mapping, body)
     roots = [v for stage in kernel.stages for v in levels.roots(stage)]
@@ -60,7 +60,7 @@ def emit(kernel: Kernel, mapping: Mapping, name: str, module: Module, notes: Seq
     if kernel.vector == "row":
         emit_rows(scope)
     elif mapping.tile:
-        emit_tiles(scope)
+        emit_whole_tiles(scope) if mapping.exact else emit_tiles(scope)
     elif kernel.rows:
         emit_columns(scope)
     else:

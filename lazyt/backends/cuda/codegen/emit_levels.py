@@ -1,7 +1,7 @@
 """Where in a thread's loops a value is computed: as far out as the axes that it moves along allow.
 
 Levels, from the outside in: KERNEL (once a thread), UNIT (once a row, a column or a group of neighbours), then one
-for each row axis; in a map `point`: each of the neighbours.
+for each row axis; in a map `point`: each of the neighbours. In whole tiles a row axis comes before those.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ UNIT = 1
 class Levels:
     """The level of every axis and value of one kernel."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, neighbours: bool = False) -> None:
         self.kernel = kernel
         self.of_axis = [UNIT] * kernel.outer + [UNIT + 1 + k for k in range(kernel.rows)]
-        if not kernel.rows:
-            self.of_axis[kernel.vector_axis] = UNIT + 1
+        if neighbours or not kernel.rows:
+            self.of_axis[kernel.vector_axis] = UNIT + 1 + kernel.rows
         self.point = max(self.of_axis, default=UNIT)
         self.moves = moving_axes(kernel)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda.codegen.emit_memory import pointer, store
@@ -13,7 +14,7 @@ from lazyt.backends.math.elements import BFLOAT16, reg_type
 from lazyt.ir.kernel import Cast, Check, Load, operands_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from lazyt.backends.cuda.codegen.emit_reduce import Fold
     from lazyt.backends.cuda.codegen.emit_scope import Scope
@@ -28,19 +29,25 @@ def neighbours(
     live: str,
     folds: Iterable[Fold] = (),
     keeps: Iterable[int] = (),
+    known: Mapping[int, str] = MappingProxyType({}),
 ) -> None:
     """The points from index `start` of the last axis on, `live` of them inside the domain ("" if all always are).
 
-    What the row keeps is read from there, and of the values that it `keeps` from now on all are put there.
+    What the row keeps is read from there, and of the values that it `keeps` from now on all are put there. `known`
+    are those that are at hand, of neighbour k.
     """
     kernel, body, wide, axis = scope.kernel, scope.body, scope.mapping.wide, scope.kernel.vector_axis
     at_hand = dict(scope.kept)
     for v in needed:
         value = kernel.values[v]
+        if v in known:
+            scope.kept[v] = known[v]
+            continue
         if v in scope.kept:
             _array(scope, f"w{v}", kept_type(value))
             body.line(f"lt_load(w{v}, row{v} + {start});")
-        elif isinstance(value, Load) and value.where is None and kernel.accesses[value.access].classes[axis] == "1":
+        elif is_packed(scope, v):
+            assert isinstance(value, Load)
             _array(scope, f"w{v}", memory_type(kernel.accesses[value.access].dtype))
             body.line(f"lt_load(w{v}, {pointer(scope, value.access, scope.levels.point - 1)} + {start}{_and(live)});")
         else:
@@ -92,6 +99,20 @@ def neighbours(
     scope.kept = at_hand
 
 
+def is_plain(scope: Scope, v: int) -> bool:
+    """Whether a value is a load at each point, wherever it is."""
+    value = scope.kernel.values[v]
+    return isinstance(value, Load) and value.where is None and scope.levels.of_value[v] == scope.levels.point
+
+
+def is_packed(scope: Scope, v: int) -> bool:
+    """Whether a value is a load of neighbours in memory."""
+    value, accesses = scope.kernel.values[v], scope.kernel.accesses
+    if not isinstance(value, Load) or value.where is not None:
+        return False
+    return accesses[value.access].classes[scope.kernel.vector_axis] == "1"
+
+
 def _folded_as_pairs(
     scope: Scope, needed: list[int], stores: tuple[Store, ...], live: str, folds: Iterable[Fold], keeps: Iterable[int]
 ) -> tuple[list[Fold], set[int]]:
@@ -107,12 +128,15 @@ def _folded_as_pairs(
         source = values[value.operand] if isinstance(value, Cast) else value
         number = value.operand if isinstance(value, Cast) else fold.operand
         is_half = isinstance(source, Load) and source.dtype in HALVES and scope.kept.get(number) == f"w{number}[k]"
-        if live or scope.mapping.wide < 2 or fold.name not in ("max", "min") or not is_half:
+        apart = live and scope.mapping.even % scope.mapping.wide  # some of them may be outside
+        if apart or scope.mapping.wide < 2 or fold.name not in ("max", "min") or not is_half:
             left.append(fold)
             continue
         kind = "true" if source.dtype == BFLOAT16 else "false"
         found = f"lt_extreme<{fold.op}, {kind}>(w{number})"
-        scope.body.line(f"best{fold.number} = {fold.op}::of(best{fold.number}, {found});")
+        scope.body.line(
+            f"{f'if ({live}) ' if live else ''}best{fold.number} = {fold.op}::of(best{fold.number}, {found});"
+        )
         unread.add(fold.operand)
     unread -= read | {f.operand for f in left}
     return left, unread

@@ -1,12 +1,14 @@
 """The mapping of a kernel's points to threads: chosen by extents, strides and alignment, and compiled into the code.
 
     maps      a thread takes `wide` neighbours along the vector axis, and goes on by the size of the grid
-    rows      a team of `warps` warps takes a row; with `steps` its elements stay in shared memory between stages, and
-              where the order of folding is free a lane takes `wide` neighbours
+    rows      a team of `warps` warps takes a row; with `steps` its elements stay in shared memory between stages (with
+              `plain` only what is loaded does, not what is costly to compute), and where the order of folding is free a
+              lane takes `wide` neighbours
               few long rows are divided between blocks in `phase` 1, a block a chunk or (`segments`) a warp a segment;
               phase 2 folds what they found, in order
     columns   a thread takes a column; `groups` warps of a block share 32 columns, 128 rows (FLUSH) each in turn
-    tiles     a block takes 32 x 32 points of the last two axes; what lies across is read through shared memory
+    tiles     a block takes 32 x 32 points of the last two axes; what lies across is read through shared memory;
+              `exact` ones are 64 x 64 and whole, and a thread takes `wide` neighbours of them
 
 Nothing here changes a bit of a result: sums have the kernel IR's order under every mapping.
 """
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda.flags import switches
 from lazyt.backends.math.reduction import Reduction
-from lazyt.ir.kernel import CHUNK, FLUSH, LANES, Load, Op, Reduce, moving_axes, operands_of
+from lazyt.ir.kernel import CHUNK, FLUSH, LANES, Cast, Load, Op, Reduce, moving_axes, operands_of
 from lazyt.ir.passes.split_reduction import by_stages, split, whole
 from lazyt.ir.prims import ELEMENTWISE
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
     from lazyt.ir.kernel import Kernel, Stage, Value
     from lazyt.ir.passes.split_reduction import Piece
+
+    Slots = list[tuple[int, list[int]]]
 
 WARP = 32
 BLOCK = 256
@@ -45,8 +49,10 @@ MOST_CHUNKS = MAX_WARPS * LANES
 MANY_CHUNKS = 2
 # The warps of a block that takes segments.
 SEGMENT_WARPS = 4
-# A tile's side, and the warps that share it.
+# A tile's side, and that of whole tiles, of which a launch has so many; the warps that share it.
 TILE = 32
+WHOLE_TILE = 64
+WHOLE_TILES = 512
 TILE_WARPS = 8
 # Bytes that a block's tiles may take; what does not fit is read across memory.
 TILES = 40 << 10
@@ -54,8 +60,14 @@ TILES = 40 << 10
 SHORT = 1024
 # Shared memory that a block may have without asking for more.
 SHARED = 48 << 10
+# What the warps of a row fold a reduction through, at most, and for how many a device leaves room.
+FOLD, RESERVED_FOLDS = 8 * MAX_WARPS * LANES, 8
 # Positions that an index must be able to count: points, and what a grid steps past them.
 SMALL = 1 << 30
+
+# What kernels keep of a row, by their keys and `plain`.
+MOST_FOUND = 1024
+_found_slots: dict[tuple[str, bool], Slots] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,9 @@ class Mapping:
     wide: int = 1
     warps: int = 1
     steps: int = 0  # elements of a row that a lane keeps; 0: none
-    exact: bool = False  # the team's lanes keep just the row: no bounds to check
+    plain: bool = False  # it keeps loads alone
+    even: int = 1  # what the row's length is a multiple of: of a lane's neighbours, of a warp's
+    exact: bool = False  # the team's lanes keep just the row, or all tiles are whole: no bounds to check
     groups: int = 1
     single: bool = False  # the last row axis has one element: totals of chunks, one after the other
     tile: bool = False
@@ -76,8 +90,14 @@ class Mapping:
     @property
     def key(self) -> str:
         marks = "e" * self.exact + "s" * self.single + "t" * self.tile + "g" * self.segments + "m" * self.many
-        sizes = (self.threads, self.wide, self.warps, self.steps, self.groups, self.phase)
+        marks += "p" * self.plain
+        sizes = (self.threads, self.wide, self.warps, self.steps, self.groups, self.phase, self.even)
         return "_".join([self.index, *map(str, sizes), *([marks] if marks else [])])
+
+    @property
+    def at_once(self) -> bool:
+        """Whether what a lane keeps is one round of its team."""
+        return 0 < self.steps <= SEGMENT // WARP
 
 
 def choose(kernel: Kernel, entries: Sequence[int], shared: int = SHARED) -> Mapping:
@@ -90,8 +110,9 @@ def choose(kernel: Kernel, entries: Sequence[int], shared: int = SHARED) -> Mapp
     if kernel.vector == "row":
         return _rows(kernel, entries, index, shared)
     if kernel.rows:
-        if switches["tile"] and tiled_loads(kernel):
-            return Mapping(index, threads=TILE * TILE_WARPS, tile=True)
+        if switches["tile"] and (loads := tiled_loads(kernel)):
+            tiles = Mapping(index, threads=WARP * TILE_WARPS, tile=True)
+            return _whole_tiles(kernel, entries, tiles, loads) if switches["wide"] else tiles
         if kernel.rows > 1 and extents[-1] == 1:
             return Mapping(index, threads=2 * WARP, single=True)
         groups = min(MAX_GROUPS, _power(-(-extents[-1] // FLUSH)))
@@ -104,17 +125,54 @@ def _rows(kernel: Kernel, entries: Sequence[int], index: str, shared: int) -> Ma
     n = entries[kernel.axes - 1]
     warps = min(MAX_WARPS, _power(-(-n // SEGMENT)))
     wide = _width(kernel, entries)
-    size = sum(itemsize for itemsize, _ in kept_slots(kernel)) if switches["keep"] else 0
-    whole = Mapping(index, BLOCK if warps == 1 else WARP * warps, wide, warps)
-    if not size or kernel.rows > 1 or n > warps * SEGMENT:
-        return whole
-    steps = _power(-(-min(n, SEGMENT) // WARP))
-    kept = replace(whole, steps=steps, exact=n == steps * WARP * warps, wide=min(wide, steps))
-    if warps > 1:
-        return kept if size * steps * WARP * warps <= shared else whole
-    while kept.threads > WARP and size * steps * kept.threads > SHARED:
+    even = next(k for k in (WARP * wide, WARP, wide, 1) if n % k == 0)
+    read_again = Mapping(index, BLOCK if warps == 1 else WARP * warps, wide, warps, even=even)
+    folds = sum(isinstance(v, Reduce) for v in kernel.values)
+    room = SHARED if warps == 1 else shared - FOLD * max(folds - RESERVED_FOLDS, 0)
+    found = []
+    for plain in (False, True) if switches["keep"] and kernel.rows == 1 else ():
+        slots = [itemsize for itemsize, _ in kept_slots(kernel, plain)]
+        # A warp's stores of 16 bytes a lane lie in all banks of shared memory, longer ones of a lane do not.
+        narrow = replace(read_again, plain=plain, wide=min(wide, 16 // max(slots))) if slots else read_again
+        kept = _keeping(narrow, n, sum(slots), room) if slots else None
+        found += [] if kept is None else [kept]
+    # Two blocks that compute some values again are better than one that waits for its memory.
+    if len(found) > 1 and shared_bytes(kernel, found[0]) > room // 2 >= shared_bytes(kernel, found[1]) and warps > 1:
+        return found[1]
+    return found[0] if found else read_again
+
+
+def _keeping(mapping: Mapping, n: int, size: int, room: int) -> Mapping | None:
+    """With the rows of n elements kept, of each so many bytes, if there is room for them in a block."""
+    warps, lanes = mapping.warps, WARP * mapping.warps
+    if n > warps * SEGMENT:
+        steps = -(-n // lanes)
+    elif warps == 1 and n and mapping.even % (WARP * mapping.wide) == 0:
+        steps = n // WARP
+    else:
+        steps = _power(-(-min(n, SEGMENT) // WARP))
+    exact = n == steps * lanes and n <= warps * SEGMENT
+    kept = replace(mapping, steps=steps, exact=exact, wide=min(mapping.wide, steps))
+    while warps == 1 and kept.threads > WARP and size * steps * kept.threads > room:
         kept = replace(kept, threads=kept.threads // 2)
-    return kept if size * steps * kept.threads <= SHARED else whole
+    return kept if size * steps * kept.threads <= room else None
+
+
+def _whole_tiles(kernel: Kernel, entries: Sequence[int], tiles: Mapping, loads: Sequence[int]) -> Mapping:
+    """Larger tiles, for a launch that has enough of them and none in part."""
+    extents = entries[: kernel.axes]
+    height, width = extents[-1], extents[kernel.vector_axis]
+    whole = replace(tiles, exact=True)
+    dtypes = [kernel.values[v].dtype for v in loads]
+    size = WHOLE_TILE * (WHOLE_TILE + 1) * sum(d.itemsize for d in dtypes)
+    enough = math.prod(sizes(kernel, whole, extents)) >= WHOLE_TILES
+    if height % WHOLE_TILE or width % WHOLE_TILE or size > TILES or not enough:
+        return tiles
+    n = min(_width(kernel, entries), 16 // min(d.itemsize for d in dtypes))
+    along = [a for v in loads if kernel.accesses[a := kernel.values[v].access].classes[-1] == "1"]  # type: ignore[union-attr]
+    while n > 1 and not all(_is_aligned(kernel, a, entries, n, kernel.axes - 1) for a in along):
+        n //= 2
+    return replace(whole, wide=n)
 
 
 def tiled_loads(kernel: Kernel) -> list[int]:
@@ -160,7 +218,7 @@ def phases(kernel: Kernel, mapping: Mapping, extents: Sequence[int], processors:
     if not first.loops or any(s.loops for s in rest):
         return (mapping,)
     count = -(-extents[-1] // CHUNK)
-    block = replace(mapping, threads=WARP * MAX_WARPS, warps=MAX_WARPS, steps=0, exact=False)
+    block = replace(mapping, threads=WARP * MAX_WARPS, warps=MAX_WARPS, steps=0, exact=False, plain=False)
     if first.reduces and (math.prod(extents[: kernel.outer]) * count >= 2 * processors or count > MOST_CHUNKS):
         return replace(block, phase=1), replace(block, phase=2)
     warps = replace(block, threads=WARP * SEGMENT_WARPS, warps=1, segments=True, phase=1)
@@ -220,21 +278,60 @@ def words_of(fold: Reduction, mapping: Mapping) -> int:
 
 def shared_bytes(kernel: Kernel, mapping: Mapping) -> int:
     """The shared memory that a launch asks for, besides what the kernel declares."""
-    return sum(itemsize for itemsize, _ in kept_slots(kernel)) * mapping.steps * mapping.threads
+    return sum(itemsize for itemsize, _ in kept_slots(kernel, mapping.plain)) * mapping.steps * mapping.threads
 
 
-def kept_slots(kernel: Kernel) -> list[tuple[int, list[int]]]:
+def kept_slots(kernel: Kernel, plain: bool) -> Slots:
     """What a lane may keep of a row, as slots of one element: (itemsize, the values that take turns in it).
 
-    Kept are plain loads and costly values along the row that more than one stage needs. A value may take the place
-    of one that no stage after its own reads: each point reads that before.
+    Kept are loads and, unless `plain`, costly values along the row that more than one stage needs; where that is less,
+    a value of two loads in their place, or a load widened. A costly value may take the place of one that no stage after
+    its own reads: each point reads that before.
     """
-    stages = _stages_of_kept(kernel)
-    slots: list[tuple[int, list[int]]] = []
+    key = kernel.key, plain
+    found = _found_slots.get(key)
+    if found is None:
+        if len(_found_slots) >= MOST_FOUND:
+            _found_slots.clear()
+        found = _found_slots[key] = _find_slots(kernel, plain)
+    return found
+
+
+def _find_slots(kernel: Kernel, plain: bool) -> Slots:
+    costly = {v for v in _needed_in(kernel, ()) if isinstance(kernel.values[v], Op) and not plain}
+    # What a costly value was computed from is needed no more once that is kept.
+    best = _slots(kernel, _needed_in(kernel, costly), plain)
+    sums: set[int] = set()
+    for v, value in enumerate(kernel.values):
+        if is_of_loads(kernel, v) and not isinstance(value, Load):
+            found = _slots(kernel, _needed_in(kernel, {*costly, *sums, v}, {*sums, v}), plain)
+            if sum(size for size, _ in found) < sum(size for size, _ in best):
+                best = found
+                sums.add(v)
+    return best
+
+
+def is_of_loads(kernel: Kernel, v: int) -> bool:
+    """Whether a value may be kept as what is loaded is: a load, that widened, or what is computed of two."""
+    value = kernel.values[v]
+    if not isinstance(value, Op | Cast):
+        return isinstance(value, Load)
+    operands = [kernel.values[o] for o in operands_of(value)]
+    sources = [kernel.values[x.operand] if isinstance(x, Cast) else x for x in operands]
+    loads = [x for x in sources if isinstance(x, Load) and x.where is None]
+    if len(loads) < len(sources) or len(loads) != 1 + isinstance(value, Op):
+        return False
+    return all(kernel.accesses[x.access].classes[-1] != "0" for x in loads)
+
+
+def _slots(kernel: Kernel, stages: dict[int, list[int]], plain: bool) -> Slots:
+    slots: Slots = []
     for v, (first, *_) in sorted(stages.items(), key=lambda item: (item[1][0], item[0])):
+        if plain and not is_of_loads(kernel, v):
+            continue
         size = kernel.values[v].dtype.itemsize
         free = (s for s in slots if s[0] == size and stages[s[1][-1]][-1] <= first)
-        slot = None if isinstance(kernel.values[v], Load) else next(free, None)
+        slot = None if is_of_loads(kernel, v) else next(free, None)
         if slot is None:
             slots.append((size, [v]))
         else:
@@ -242,21 +339,16 @@ def kept_slots(kernel: Kernel) -> list[tuple[int, list[int]]]:
     return sorted(slots, key=lambda s: -s[0])
 
 
-def _stages_of_kept(kernel: Kernel) -> dict[int, list[int]]:
-    """The stages that need each value which is worth keeping."""
-    costly = {v: stages for v, stages in _needed_in(kernel, ()).items() if isinstance(kernel.values[v], Op)}
-    # What a costly value was computed from is needed no more once that is kept.
-    return _needed_in(kernel, costly)
-
-
-def _needed_in(kernel: Kernel, kept: Container[int]) -> dict[int, list[int]]:
+def _needed_in(kernel: Kernel, kept: Container[int], sums: Container[int] = ()) -> dict[int, list[int]]:
     """The values that may be kept and that several stages need, when those `kept` are computed by their first stage."""
     moves = moving_axes(kernel)
     found: dict[int, list[int]] = {}
     for i, stage in enumerate(kernel.stages):
         known = [v for v in found if v in kept]
         for v in _evaluated(kernel, stage, known) if stage.loops else ():
-            if _is_kept(kernel.values[v]) and kernel.axes - 1 in moves[v]:
+            worth = v in sums or _is_kept(kernel.values[v])
+            # NOTE: what all rows read is near anyway.
+            if worth and kernel.axes - 1 in moves[v] and any(a < kernel.outer for a in moves[v]):
                 found.setdefault(v, []).append(i)
     return {v: stages for v, stages in found.items() if len(stages) > 1}
 
@@ -305,16 +397,16 @@ def _width(kernel: Kernel, entries: Sequence[int]) -> int:
     if not wide or alone or not switches["wide"]:
         return 1
     n = min(8, 16 // min(kernel.accesses[i].dtype.itemsize for i in wide))
-    while n > 1 and not all(_is_aligned(kernel, i, entries, n) for i in wide):
+    while n > 1 and not all(_is_aligned(kernel, i, entries, n, axis) for i in wide):
         n //= 2
     return n
 
 
-def _is_aligned(kernel: Kernel, access: int, entries: Sequence[int], n: int) -> bool:
-    """Whether each group of n neighbours starts at a multiple of its size, or of 16 bytes."""
+def _is_aligned(kernel: Kernel, access: int, entries: Sequence[int], n: int, axis: int) -> bool:
+    """Whether each group of n neighbours along an axis starts at a multiple of its size, or of 16 bytes."""
     at, itemsize = kernel.layout.accesses[access], kernel.accesses[access].dtype.itemsize
     size = min(16, n * itemsize)
-    others = (a for a in range(kernel.axes) if a != kernel.vector_axis and entries[a] != 1)
+    others = (a for a in range(kernel.axes) if a != axis and entries[a] != 1)
     return entries[at] % size == 0 and all(entries[at + 1 + a] * itemsize % size == 0 for a in others)
 
 
@@ -324,7 +416,8 @@ def sizes(kernel: Kernel, mapping: Mapping, extents: Sequence[int]) -> list[int]
     if kernel.vector == "row":
         return outer
     if mapping.tile:
-        return [*outer[:-1], -(-extents[-1] // TILE), -(-outer[-1] // TILE)]
+        side = WHOLE_TILE if mapping.exact else TILE
+        return [*outer[:-1], -(-extents[-1] // side), -(-outer[-1] // side)]
     columns = WARP if mapping.groups > 1 else mapping.threads
     outer[-1] = -(-outer[-1] // (columns if kernel.rows else mapping.wide))
     return outer
