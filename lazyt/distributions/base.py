@@ -20,18 +20,25 @@ def is_tensor(x: Any) -> bool:
     return isinstance(x, lt.Tensor)
 
 
+def device_of(*given: Any) -> Any:
+    """The device of the first tensor among parameters, where numbers and arrays go; None without one."""
+    return next((x.device for x in given if is_tensor(x)), None)
+
+
 def broadcast(owner: Any, *given: Any, event_dims: tuple[int, ...] | None = None) -> tuple[list[Any], Shape]:
     """Parameters as tensors of one floating dtype, and their common batch shape; `event_dims` axes are kept apart."""
     name = type(owner).__name__
     dims = event_dims or (0,) * len(given)
-    made = [x if isinstance(x, bool | int | float) or is_tensor(x) else _array(name, x) for x in given]
+    place = device_of(*given)
+    made = [x if isinstance(x, bool | int | float) or is_tensor(x) else _array(name, x, place) for x in given]
     strong = [x for x in made if is_tensor(x)]
     dtype = lt.result_type(*strong) if strong else lt.float32
     if lt.isdtype(dtype, "complex floating"):
         raise DTypeError(f"{name}: real parameters are required, got {dtype}")
     if not lt.isdtype(dtype, "real floating"):
         dtype = lt.float32
-    tensors = [lt.asarray(x, dtype=dtype) for x in made]
+    place = device_of(*made)
+    tensors = [x.to(dtype=dtype) if is_tensor(x) else lt.asarray(x, dtype=dtype, device=place) for x in made]
     for x, d in zip(tensors, dims, strict=True):
         if x.ndim < d:
             raise ShapeError(f"{name}: a parameter of at least {d} dimensions is required, got shape {x.shape}")
@@ -41,9 +48,9 @@ def broadcast(owner: Any, *given: Any, event_dims: tuple[int, ...] | None = None
     return [x if x.shape == s else lt.broadcast_to(x, s) for x, s in zip(tensors, shapes, strict=True)], batch
 
 
-def _array(name: str, x: Any) -> Any:
+def _array(name: str, x: Any, device: Any) -> Any:
     try:
-        return lt.asarray(x)
+        return lt.asarray(x, device=device)
     except DTypeError as e:
         raise DTypeError(f"{name}: a parameter is a number, an array or a tensor, got {x!r}") from e
 
@@ -141,7 +148,7 @@ class Distribution:
         """A value that log_prob and cdf get, as a tensor; checked as `validate_args` says."""
         if self._validate or (self._validate is None and not is_tensor(value) and self._knows_support()):
             self._check("a value", self.support, value)
-        x = value if is_tensor(value) else lt.asarray(value, dtype=self._dtype)
+        x = value if is_tensor(value) else lt.asarray(value, dtype=self._dtype, device=self._device)
         n = len(self.event_shape)
         if n and x.shape[x.ndim - n :] != self.event_shape:
             raise ShapeError(
@@ -153,21 +160,30 @@ class Distribution:
 
     def _probability(self, value: Any) -> Any:
         """What icdf gets, as a tensor: one of float64 stays that."""
-        return value if is_tensor(value) else lt.asarray(value, dtype=self._dtype)
+        return value if is_tensor(value) else lt.asarray(value, dtype=self._dtype, device=self._device)
 
     @property
     def _dtype(self) -> Any:
         return next((x.dtype for x in self._given.values() if is_tensor(x)), lt.float32)
 
+    @property
+    def _device(self) -> Any:
+        """Where values are drawn: None is the default device."""
+        return device_of(*self._given.values())
+
     def _extended_shape(self, sample_shape: Any = ()) -> Shape:
         return (*_extents(type(self).__name__, "sample_shape", sample_shape), *self.batch_shape, *self.event_shape)
 
+    def _random(self, shape: Shape) -> Any:
+        """Numbers in [0, 1)."""
+        return lt.random.random(shape, dtype=self._dtype, device=self._device)
+
     def _uniform(self, shape: Shape) -> Any:
         """Numbers in (0, 1): 0 is moved to the smallest number."""
-        return lt.maximum(lt.random.random(shape, dtype=self._dtype), float(lt.finfo(self._dtype).tiny))
+        return lt.maximum(self._random(shape), float(lt.finfo(self._dtype).tiny))
 
     def _normal(self, shape: Shape) -> Any:
-        return lt.random.standard_normal(shape, dtype=self._dtype)
+        return lt.random.standard_normal(shape, dtype=self._dtype, device=self._device)
 
     @property
     def support(self) -> Constraint:

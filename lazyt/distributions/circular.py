@@ -75,14 +75,14 @@ class VonMises(Distribution):
         tau = 1 + lt.sqrt(1 + 4 * k * k)
         rho = (tau - lt.sqrt(2 * tau)) / (2 * k)
         r = lt.where(k < 1e-5, 1 / k + k, (1 + rho * rho) / (2 * rho))
-        z = lt.cos(math.pi * lt.random.random(shape, dtype=lt.float64))
+        z = lt.cos(math.pi * lt.random.random(shape, dtype=lt.float64, device=self._device))
         f = (1 + r * z) / (r + z)
         c = k * (r - f)
-        u = 1 - lt.random.random(shape, dtype=lt.float64)
+        u = 1 - lt.random.random(shape, dtype=lt.float64, device=self._device)
         accepted = lt.logical_or(c * (2 - c) > u, lt.log(c / u) + 1 - c >= 0)
         first = lt.argmax(lt.astype(accepted, lt.int8), axis=0, keepdims=True)
         chosen = lt.squeeze(lt.take_along_axis(lt.acos(lt.clip(f, -1.0, 1.0)), first, axis=0), 0)
-        turn = lt.where(lt.random.random(shape[1:]) < 0.5, -chosen, chosen)
+        turn = lt.where(lt.random.random(shape[1:], device=self._device) < 0.5, -chosen, chosen)
         return lt.astype((turn + math.pi + loc) % (2 * math.pi) - math.pi, self._dtype)
 
     @property

@@ -40,6 +40,10 @@ class Independent(Distribution):
     def _dtype(self) -> Any:
         return self.base_dist._dtype
 
+    @property
+    def _device(self) -> Any:
+        return self.base_dist._device
+
     def _knows_support(self) -> bool:
         return self.base_dist._knows_support()
 
@@ -127,6 +131,10 @@ class TransformedDistribution(Distribution):
     @property
     def _dtype(self) -> Any:
         return self.base_dist._dtype
+
+    @property
+    def _device(self) -> Any:
+        return self.base_dist._device
 
     def _knows_support(self) -> bool:
         return bool(self.transforms) or self.base_dist._knows_support()
@@ -252,6 +260,10 @@ class MixtureSameFamily(Distribution):
     @property
     def _dtype(self) -> Any:
         return self.component_distribution._dtype
+
+    @property
+    def _device(self) -> Any:
+        return self.component_distribution._device
 
     def _knows_support(self) -> bool:
         return self.component_distribution._knows_support()

@@ -51,7 +51,7 @@ class ReshapeTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         """0."""
-        return lt.zeros(x.shape[: x.ndim - self.event_dim], dtype=x.dtype)
+        return lt.zeros(x.shape[: x.ndim - self.event_dim], dtype=x.dtype, device=x.device)
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """out_shape in in_shape's place."""

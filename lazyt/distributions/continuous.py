@@ -55,7 +55,7 @@ class Uniform(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         """low + u * (high - low)."""
-        u = lt.random.random(self._extended_shape(sample_shape), dtype=self.low.dtype)
+        u = self._random(self._extended_shape(sample_shape))
         return self.low + u * (self.high - self.low)
 
     def log_prob(self, value: Any) -> Any:
@@ -306,7 +306,7 @@ class GeneralizedPareto(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         """The quantile of a uniform number."""
-        return self.icdf(lt.random.random(self._extended_shape(sample_shape), dtype=self._dtype))
+        return self.icdf(self._random(self._extended_shape(sample_shape)))
 
     def _log_tail(self, value: Any) -> Any:
         z = (self._value(value) - self.loc) / self.scale

@@ -9,7 +9,7 @@ import numpy as np
 
 import lazyt as lt
 from lazyt.distributions import constraints
-from lazyt.distributions.base import Distribution, broadcast, is_tensor, one_of
+from lazyt.distributions.base import Distribution, broadcast, device_of, is_tensor, one_of
 from lazyt.distributions.constraints import Constraint
 from lazyt.distributions.special import poisson, standard_gamma, xlogy
 from lazyt.errors import DistributionError, NotSupportedError
@@ -67,7 +67,7 @@ class Bernoulli(_OfProbability):
         return self.probs * (1 - self.probs)
 
     def _draw(self, sample_shape: Any) -> Any:
-        u = lt.random.random(self._extended_shape(sample_shape), dtype=self._dtype)
+        u = self._random(self._extended_shape(sample_shape))
         return lt.astype(u < self.probs, self._dtype)
 
     def log_prob(self, value: Any) -> Any:
@@ -80,7 +80,7 @@ class Bernoulli(_OfProbability):
 
     def enumerate_support(self, expand: bool = True) -> Any:
         """0 and 1."""
-        values = lt.reshape(lt.arange(2, dtype=self._dtype), (2, *(1,) * len(self.batch_shape)))
+        values = lt.reshape(lt.arange(2, dtype=self._dtype, device=self._device), (2, *(1,) * len(self.batch_shape)))
         return lt.broadcast_to(values, (2, *self.batch_shape)) if expand else values
 
 
@@ -186,7 +186,11 @@ class Binomial(_OfProbability):
         self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
         name, value = one_of("Binomial", probs=probs, logits=logits)
-        (n, x), batch = broadcast(self, lt.asarray(total_count, dtype=lt.float32), value)
+        if not is_tensor(total_count):
+            counts = lt.asarray(total_count, dtype=lt.float32, device=device_of(value))
+        else:
+            counts = lt.astype(total_count, lt.float32)
+        (n, x), batch = broadcast(self, counts, value)
         self._take(**{"probs": None, "logits": None, name: x})
         self.total_count = n
         super().__init__(batch, (), validate_args, {"total_count": total_count, name: value})
@@ -220,8 +224,8 @@ class Binomial(_OfProbability):
 
     def _draw(self, sample_shape: Any) -> Any:
         shape, most = self._extended_shape(sample_shape), self._most()
-        trial = lt.asarray(np.arange(most, dtype=np.float32).reshape(-1, *(1,) * len(shape)))
-        u = lt.random.random((most, *shape), dtype=self._dtype)
+        trial = np.arange(most, dtype=np.float32).reshape(-1, *(1,) * len(shape))
+        u = self._random((most, *shape))
         return lt.sum(lt.astype((u < self.probs) & (trial < self.total_count), self._dtype), axis=0)
 
     def log_prob(self, value: Any) -> Any:
@@ -242,7 +246,7 @@ class Binomial(_OfProbability):
     def enumerate_support(self, expand: bool = True) -> Any:
         """From 0 to the largest total_count."""
         n = self._most() + 1
-        values = lt.reshape(lt.arange(n, dtype=self._dtype), (n, *(1,) * len(self.batch_shape)))
+        values = lt.reshape(lt.arange(n, dtype=self._dtype, device=self._device), (n, *(1,) * len(self.batch_shape)))
         return lt.broadcast_to(values, (n, *self.batch_shape)) if expand else values
 
 
@@ -353,12 +357,12 @@ class Categorical(_OfCategories):
     @property
     def mean(self) -> Any:
         """NaN: categories are no numbers."""
-        return lt.full(self.batch_shape, math.nan, dtype=self._dtype)
+        return lt.full(self.batch_shape, math.nan, dtype=self._dtype, device=self._device)
 
     @property
     def variance(self) -> Any:
         """NaN: categories are no numbers."""
-        return lt.full(self.batch_shape, math.nan, dtype=self._dtype)
+        return lt.full(self.batch_shape, math.nan, dtype=self._dtype, device=self._device)
 
     @property
     def mode(self) -> Any:
@@ -384,7 +388,7 @@ class Categorical(_OfCategories):
     def enumerate_support(self, expand: bool = True) -> Any:
         """All categories."""
         n = self._categories
-        values = lt.reshape(lt.arange(n), (n, *(1,) * len(self.batch_shape)))
+        values = lt.reshape(lt.arange(n, device=self._device), (n, *(1,) * len(self.batch_shape)))
         return lt.broadcast_to(values, (n, *self.batch_shape)) if expand else values
 
 
@@ -433,7 +437,7 @@ class OneHotCategorical(_OfCategories):
     def enumerate_support(self, expand: bool = True) -> Any:
         """All vectors with one 1."""
         n = self._categories
-        values = lt.reshape(lt.eye(n, dtype=self._dtype), (n, *(1,) * len(self.batch_shape), n))
+        values = lt.reshape(lt.eye(n, dtype=self._dtype, device=self._device), (n, *(1,) * len(self.batch_shape), n))
         return lt.broadcast_to(values, (n, *self.batch_shape, n)) if expand else values
 
 

@@ -33,7 +33,7 @@ INFINITE: dict[type, tuple[type, ...]] = {
 
 def _infinite(p: Any, q: Any) -> Any:
     shape = lt.broadcast_shapes(p.batch_shape, q.batch_shape)
-    return lt.full(shape, math.inf, dtype=p._dtype)
+    return lt.full(shape, math.inf, dtype=p._dtype, device=p._device)
 
 
 def _normal(p: Any, q: Any) -> Any:

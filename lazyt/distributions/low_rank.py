@@ -45,7 +45,9 @@ class LowRankMultivariateNormal(Distribution):
         # W^T D^-1, and the Cholesky factor of I + W^T D^-1 W.
         self._scaled = lt.matrix_transpose(self.cov_factor) / lt.expand_dims(self.cov_diag, -2)
         rank = self.cov_factor.shape[-1]
-        self._factor = lt.linalg.cholesky(lt.matmul(self._scaled, self.cov_factor) + lt.eye(rank, dtype=self.loc.dtype))
+        self._factor = lt.linalg.cholesky(
+            lt.matmul(self._scaled, self.cov_factor) + lt.eye(rank, dtype=self.loc.dtype, device=self.loc.device)
+        )
 
     @property
     def mean(self) -> Any:
@@ -79,7 +81,7 @@ class LowRankMultivariateNormal(Distribution):
         return lt.linalg.cholesky(self.covariance_matrix)
 
     def _diagonal(self, x: Any) -> Any:
-        return lt.expand_dims(x, -1) * lt.eye(x.shape[-1], dtype=x.dtype)
+        return lt.expand_dims(x, -1) * lt.eye(x.shape[-1], dtype=x.dtype, device=x.device)
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         """loc + W times normal numbers + sqrt(D) times others."""

@@ -81,9 +81,11 @@ class Wishart(OfCovariance):
         """The covariance's factor times a triangle of normal numbers with roots of chi-squared ones on its diagonal."""
         shape = self._extended_shape(sample_shape)
         n = shape[-1]
-        df = lt.expand_dims(self.df, -1) - lt.arange(n, dtype=self._dtype)
+        df = lt.expand_dims(self.df, -1) - lt.arange(n, dtype=self._dtype, device=self._device)
         roots = lt.sqrt(2 * standard_gamma(0.5 * df, shape[:-1]))
-        noise = lt.tril(self._normal(shape), -1) + lt.expand_dims(roots, -1) * lt.eye(n, dtype=self._dtype)
+        noise = lt.tril(self._normal(shape), -1) + lt.expand_dims(roots, -1) * lt.eye(
+            n, dtype=self._dtype, device=self._device
+        )
         root = lt.matmul(self._factor, noise)
         return lt.matmul(root, lt.matrix_transpose(root))
 
@@ -102,7 +104,10 @@ class Wishart(OfCovariance):
     def entropy(self) -> Any:
         """By the multivariate gamma function and its logarithmic derivative."""
         n = self.event_shape[-1]
-        slope = lt.sum(lt.digamma(lt.expand_dims(self.df / 2, -1) - lt.arange(n, dtype=self._dtype) / 2), axis=-1)
+        slope = lt.sum(
+            lt.digamma(lt.expand_dims(self.df / 2, -1) - lt.arange(n, dtype=self._dtype, device=self._device) / 2),
+            axis=-1,
+        )
         first = (n + 1) * self._half_log_determinant() + lt.mvlgamma(self.df / 2, n)
         return first - (self.df - n - 1) / 2 * slope + self.df * n / 2
 
@@ -131,7 +136,7 @@ class LKJCholesky(Distribution):
 
     def _draw(self, sample_shape: Any) -> Any:
         shape = self._extended_shape(sample_shape)
-        offset = lt.asarray(np.array([0, *range(self.dim - 1)]) / 2, dtype=self._dtype)
+        offset = lt.asarray(np.array([0, *range(self.dim - 1)]) / 2, dtype=self._dtype, device=self._device)
         other = lt.expand_dims(self.concentration + 0.5 * (self.dim - 2), -1) - offset
         a, b = (standard_gamma(c, shape[:-1]) for c in (lt.broadcast_to(offset + 0.5, other.shape), other))
         directions = lt.tril(self._normal(shape), -1)
@@ -140,13 +145,15 @@ class LKJCholesky(Distribution):
         rows = lt.expand_dims(lt.sqrt(a / (a + b)), -1) * directions / lt.where(length > 0, length, 1.0)
         tiny = float(lt.finfo(self._dtype).tiny)
         rest = lt.sqrt(lt.maximum(1 - lt.sum(rows * rows, axis=-1, keepdims=True), tiny))
-        return rows + rest * lt.eye(self.dim, dtype=self._dtype)
+        return rows + rest * lt.eye(self.dim, dtype=self._dtype, device=self._device)
 
     def log_prob(self, value: Any) -> Any:
         """The sum of (2 concentration - 2 + dim - i) log(x_ii), less the logarithm of its integral."""
         n, c = self.dim, self.concentration
         diagonal = lt.linalg.diagonal(self._value(value))[..., 1:]
-        order = 2 * lt.expand_dims(c - 1, -1) + lt.asarray(n - np.arange(2, n + 1), dtype=self._dtype)
+        order = 2 * lt.expand_dims(c - 1, -1) + lt.asarray(
+            n - np.arange(2, n + 1), dtype=self._dtype, device=self._device
+        )
         alpha = c + 0.5 * (n - 1)
         norm = 0.5 * (n - 1) * math.log(math.pi) + lt.mvlgamma(alpha - 0.5, n - 1) - (n - 1) * lt.lgamma(alpha)
         return lt.sum(order * lt.log(diagonal), axis=-1) - norm

@@ -27,7 +27,7 @@ class LowerCholeskyTransform(Transform):
     sign = NoSign()
 
     def _with_diagonal(self, x: Any, f: Any) -> Any:
-        identity = lt.eye(x.shape[-1], dtype=x.dtype)
+        identity = lt.eye(x.shape[-1], dtype=x.dtype, device=x.device)
         return lt.tril(x, -1) + lt.expand_dims(f(lt.linalg.diagonal(x)), -1) * identity
 
     def _call(self, x: Any) -> Any:
@@ -84,15 +84,15 @@ class CorrCholeskyTransform(Transform):
         at[np.tril_indices(n, -1)] = np.arange(n * (n - 1) // 2)
         r = lt.tril(lt.take(lt.clip(lt.tanh(x), -1 + eps, 1 - eps), at, axis=-1), -1)
         left = lt.cumulative_prod(lt.sqrt(1 - r * r), axis=-1)
-        one = lt.ones((*r.shape[:-1], 1), dtype=x.dtype)
-        return (r + lt.eye(n, dtype=x.dtype)) * lt.concat([one, left[..., :-1]], axis=-1)
+        one = lt.ones((*r.shape[:-1], 1), dtype=x.dtype, device=x.device)
+        return (r + lt.eye(n, dtype=x.dtype, device=x.device)) * lt.concat([one, left[..., :-1]], axis=-1)
 
     def _left(self, y: Any) -> Any:
         """What is left of 1 behind each square of a row."""
         return 1 - lt.cumulative_sum(y * y, axis=-1)
 
     def _inverse(self, y: Any) -> Any:
-        one = lt.ones((*y.shape[:-1], 1), dtype=y.dtype)
+        one = lt.ones((*y.shape[:-1], 1), dtype=y.dtype, device=y.device)
         left = lt.concat([one, self._left(y)[..., :-1]], axis=-1)
         return lt.atanh(self._below(y) / lt.sqrt(self._below(left)))
 

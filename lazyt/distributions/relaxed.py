@@ -19,7 +19,7 @@ from lazyt.distributions.transforms import ExpTransform, SigmoidTransform
 
 
 def _temperature(given: Any, like: Any) -> Any:
-    return lt.asarray(given, dtype=like.dtype)
+    return lt.asarray(given, dtype=like.dtype, device=like.device)
 
 
 class LogitRelaxedBernoulli(_OfProbability):
@@ -47,7 +47,7 @@ class LogitRelaxedBernoulli(_OfProbability):
     def rsample(self, sample_shape: Any = ()) -> Any:
         """A logistic number and the logit, over the temperature."""
         eps = float(lt.finfo(self._dtype).eps)
-        u = lt.clip(lt.random.random(self._extended_shape(sample_shape), dtype=self._dtype), eps, 1 - eps)
+        u = lt.clip(self._random(self._extended_shape(sample_shape)), eps, 1 - eps)
         return (lt.log(u) - lt.log1p(-u) + self.logits) / self.temperature
 
     def log_prob(self, value: Any) -> Any:
@@ -133,7 +133,7 @@ class ExpRelaxedCategorical(_OfCategories):
     def rsample(self, sample_shape: Any = ()) -> Any:
         """The logits and Gumbel numbers, over the temperature; their logarithm of softmax."""
         eps = float(lt.finfo(self._dtype).eps)
-        u = lt.clip(lt.random.random(self._extended_shape(sample_shape), dtype=self._dtype), eps, 1 - eps)
+        u = lt.clip(self._random(self._extended_shape(sample_shape)), eps, 1 - eps)
         return lt.log_softmax((self.logits - lt.log(-lt.log(u))) / self.temperature, axis=-1)
 
     def log_prob(self, value: Any) -> Any:

@@ -84,8 +84,8 @@ _TRIES = 10
 def _gamma_above_one(a: Any, shape: tuple[int, ...]) -> Any:
     """Gamma numbers for a >= 1: Marsaglia, Tsang (2000)."""
     d = a - 1 / 3
-    x = lt.random.standard_normal((_TRIES, *shape), dtype=a.dtype)
-    u = 1 - lt.random.random((_TRIES, *shape), dtype=a.dtype)
+    x = lt.random.standard_normal((_TRIES, *shape), dtype=a.dtype, device=a.device)
+    u = 1 - lt.random.random((_TRIES, *shape), dtype=a.dtype, device=a.device)
     v = (1 + x / lt.sqrt(9 * d)) ** 3
     positive = v > 0
     v = lt.where(positive, v, 1.0)
@@ -107,7 +107,8 @@ def _gamma_slope(a: Any, z: Any) -> Any:
     falls by exp(-rate * t - a * t * t / 2) at least, at a relative distance t from z.
     """
     nodes, weights, left, to_left, by_left = (
-        lt.asarray(x.reshape(-1, *(1,) * z.ndim), dtype=z.dtype) for x in (_NODES, _WEIGHTS, _LEFT, _TO_LEFT, _BY_LEFT)
+        lt.asarray(x.reshape(-1, *(1,) * z.ndim), dtype=z.dtype, device=z.device)
+        for x in (_NODES, _WEIGHTS, _LEFT, _TO_LEFT, _BY_LEFT)
     )
     below = z < a
     rate = lt.abs(z - a + 1)
@@ -141,7 +142,7 @@ def standard_gamma(concentration: Any, shape: tuple[int, ...]) -> Any:
     raised = lt.where(small, a + 1, a)
     with lt.no_grad():
         z = _gamma_above_one(raised, shape)
-        u = lt.log(1 - lt.random.random(shape, dtype=a.dtype))
+        u = lt.log(1 - lt.random.random(shape, dtype=a.dtype, device=a.device))
     z = _implicit(raised, z)
     out = z * lt.where(small, lt.exp(u / lt.where(small, a, 1.0)), 1.0)
     return lt.maximum(out, float(lt.finfo(a.dtype).tiny))
@@ -152,15 +153,15 @@ def poisson(rate: Any, shape: tuple[int, ...]) -> Any:
     mu = lt.broadcast_to(rate, shape)
     small = mu < 10
     low = lt.where(small, mu, 1.0)
-    counts = lt.asarray(np.arange(64.0).reshape(-1, *(1,) * len(shape)), dtype=mu.dtype)
+    counts = lt.asarray(np.arange(64.0).reshape(-1, *(1,) * len(shape)), dtype=mu.dtype, device=mu.device)
     chance = lt.exp(xlogy(counts, low) - low - lt.lgamma(counts + 1))
     below = lt.cumulative_sum(chance, axis=0)
-    few = lt.sum(lt.astype(below < lt.random.random(shape, dtype=mu.dtype), mu.dtype), axis=0)
+    few = lt.sum(lt.astype(below < lt.random.random(shape, dtype=mu.dtype, device=mu.device), mu.dtype), axis=0)
     high = lt.where(small, 10.0, mu)
     b = 0.931 + 2.53 * lt.sqrt(high)
     a = -0.059 + 0.02483 * b
-    u = lt.random.random((16, *shape), dtype=mu.dtype) - 0.5
-    v = 1 - lt.random.random((16, *shape), dtype=mu.dtype)
+    u = lt.random.random((16, *shape), dtype=mu.dtype, device=mu.device) - 0.5
+    v = 1 - lt.random.random((16, *shape), dtype=mu.dtype, device=mu.device)
     us = lt.maximum(0.5 - lt.abs(u), 1e-12)
     k = lt.floor((2 * a / us + b) * u + high + 0.43)
     ratio = lt.log(v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (us * us) + b))

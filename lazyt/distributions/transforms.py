@@ -132,7 +132,7 @@ class AffineTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         """log(abs(scale))."""
-        size = lt.log(lt.abs(lt.asarray(self.scale, dtype=x.dtype)))
+        size = lt.log(lt.abs(lt.asarray(self.scale, dtype=x.dtype, device=x.device)))
         return sum_last(lt.broadcast_to(size, x.shape), self.event_dim)
 
 
@@ -265,12 +265,12 @@ class StickBreakingTransform(Transform):
 
     def _offset(self, x: Any) -> Any:
         n = x.shape[-1]
-        return lt.log(lt.asarray([float(n - k) for k in range(n)], dtype=x.dtype))
+        return lt.log(lt.asarray([float(n - k) for k in range(n)], dtype=x.dtype, device=x.device))
 
     def _call(self, x: Any) -> Any:
         z = lt.sigmoid(x - self._offset(x))
         left = lt.cumulative_prod(1 - z, axis=-1)
-        one = lt.ones((*x.shape[:-1], 1), dtype=x.dtype)
+        one = lt.ones((*x.shape[:-1], 1), dtype=x.dtype, device=x.device)
         return lt.concat([z, one], axis=-1) * lt.concat([one, left], axis=-1)
 
     def _inverse(self, y: Any) -> Any:

@@ -138,7 +138,7 @@ class ContinuousBernoulli(_OfProbability):
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         """The quantile of a uniform number."""
-        return self.icdf(lt.random.random(self._extended_shape(sample_shape), dtype=self._dtype))
+        return self.icdf(self._random(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Any) -> Any:
         """value * logits - softplus(logits), and the norm's logarithm."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import tensor, tensors
 from lazyt.functions.arithmetic import isclose
 from lazyt.functions.elementwise import isnan
 from lazyt.functions.logic import equal, logical_and, logical_or
@@ -39,9 +39,9 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Tensor
     >>> lt.array_equal(lt.asarray([1, 2]), [1, 2]).item()
     True
     """
-    x, y = tensor(a1), tensor(a2)
+    x, y = tensors((a1, a2))
     if x.shape != y.shape:
-        return tensor(np.asarray(False))
+        return tensor(np.asarray(False), x)
     same = equal(x, y)
     if equal_nan and dtypes.kind(x.dtype) in "fc" and dtypes.kind(y.dtype) in "fc":
         same = logical_or(same, logical_and(isnan(x), isnan(y)))
@@ -55,9 +55,9 @@ def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Tensor:
     >>> lt.array_equiv(lt.asarray([1, 1]), 1).item()
     True
     """
-    x, y = tensor(a1), tensor(a2)
+    x, y = tensors((a1, a2))
     try:
         np.broadcast_shapes(x.shape, y.shape)
     except ValueError:
-        return tensor(np.asarray(False))
+        return tensor(np.asarray(False), x)
     return all(equal(x, y))

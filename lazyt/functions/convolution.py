@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import record, tensor
+from lazyt.functions.arguments import record, tensors
 from lazyt.functions.manipulation import permute_dims
 from lazyt.functions.windows import Size, each
 from lazyt.ops import convolution as ops, transposed_convolution as transposed
@@ -127,7 +127,7 @@ def conv_tbc(x: Any, weight: Any, bias: Any, pad: int = 0) -> Tensor:
     >>> lt.nn.functional.conv_tbc(lt.ones((5, 2, 3)), lt.ones((3, 3, 4)), lt.zeros(4), pad=1).shape
     (5, 2, 4)
     """
-    t, w = tensor(x), tensor(weight)
+    t, w = tensors((x, weight))
     if t.ndim != 3 or w.ndim != 3:
         raise ShapeError(
             "conv_tbc: an input (time, batch, in) and a weight (width, in, out) are required, got shapes "

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import NotSupportedError, ShapeError
-from lazyt.functions.arguments import record, tensor
+from lazyt.functions.arguments import record, tensor, tensors
 from lazyt.functions.arithmetic import maximum, minimum
 from lazyt.functions.creation import arange, zeros
 from lazyt.functions.indexing import add_at, take
@@ -87,7 +87,7 @@ def embedding(
     if padding_idx is None and max_norm is None and not (scale_grad_by_freq or sparse):
         return record(EMBEDDING, (input, weight))
     need_dense("embedding", sparse)
-    x, w = tensor(input), tensor(weight)
+    x, w = tensors((input, weight))
     row = _row("embedding", padding_idx, w.shape[0])
     if max_norm is not None:
         _renormalise(integers("embedding", x, w, "an input"), w, max_norm, norm_type)

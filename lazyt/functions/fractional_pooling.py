@@ -68,17 +68,18 @@ def _pooled(
         raise ShapeError(f"{name}: {counts} windows of {sizes} do not fit into shape {t.shape}")
     shape = (*v.shape[:2], rank)
     if samples is None:
-        drawn = random(shape, dtype=v.dtype).to(v.device)
+        drawn = random(shape, dtype=v.dtype, device=v.device)
     elif (drawn := tensor(samples)).shape != shape:
         raise ShapeError(f"{name}: random samples of shape {shape} are required, got {drawn.shape}")
-    flat: Any = 0
+    flat: Any = None
     for i, (d, n, k) in enumerate(zip(dims, counts, sizes, strict=True)):
         # NOTE: as in PyTorch, over two axes the first sample is the last axis's.
         sample = getitem(drawn, (..., rank - 1 - i if rank == 2 else i))
         ones = (1,) * rank
         begin = reshape(_starts(sample, d, n, k), (*shape[:2], *ones[:i], n, *ones[i + 1 :], *ones))
         within = reshape(arange(k, device=v.device), (*ones, *ones[:i], k, *ones[i + 1 :]))
-        flat = add(multiply(flat, d), add(begin, within))
+        at = add(begin, within)
+        flat = at if flat is None else add(multiply(flat, d), at)
     window, places = math.prod(sizes), math.prod(counts)
     whole = reshape(broadcast_to(flat, (*shape[:2], *counts, *sizes)), (*shape[:2], places, window))
     parts = take_along_axis(reshape(v, (*shape[:2], math.prod(dims))), reshape(whole, (*shape[:2], -1)), axis=-1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import NotSupportedError, ShapeError
-from lazyt.functions.arguments import record, shape_of, tensor
+from lazyt.functions.arguments import record, shape_of, tensor, tensors
 from lazyt.functions.arithmetic import add, divide, multiply, subtract
 from lazyt.functions.creation import arange, zeros
 from lazyt.functions.manipulation import reshape
@@ -37,7 +37,7 @@ def grid_sample(
     >>> lt.nn.functional.grid_sample(image, lt.zeros((1, 1, 1, 2))).tolist()
     [[[[2.0]]]]
     """
-    t, places = tensor(x), tensor(grid)
+    t, places = tensors((x, grid))
     if mode not in _MODES:
         raise ShapeError(f"grid_sample: mode {mode!r} is not one of {', '.join(_MODES)}")
     if padding_mode not in _PADDINGS:

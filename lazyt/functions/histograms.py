@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import tensor, tensors
 from lazyt.functions.joining import stack
 from lazyt.functions.numpy_calls import record_numpy
 from lazyt.functions.reductions import max, min
@@ -161,7 +161,7 @@ def histogram2d(
     >>> lt.histogram2d(lt.asarray([0.0, 1.0]), lt.asarray([0.0, 1.0]), bins=2)[0].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    a, b = tensor(x), tensor(y)
+    a, b = tensors((x, y))
     if a.ndim != 1 or a.shape != b.shape:
         raise ShapeError(f"histogram2d: vectors of one length are required, got shapes {a.shape} and {b.shape}")
     options: dict[str, Any] = {"range": range if range is None else tuple(map(_pair, range)), "density": bool(density)}

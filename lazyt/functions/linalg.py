@@ -9,7 +9,7 @@ import numpy as np
 
 from lazyt.errors import ShapeError
 from lazyt.functions import products
-from lazyt.functions.arguments import axes as regular_axes, record, record_many, tensor
+from lazyt.functions.arguments import adopted, axes as regular_axes, record, record_many, tensor, tensors
 from lazyt.functions.arithmetic import divide
 from lazyt.functions.creation import eye, full_like
 from lazyt.functions.elementwise import isfinite, isnan
@@ -386,7 +386,7 @@ def multi_dot(arrays: Sequence[Any], /) -> Tensor:
     >>> lt.linalg.multi_dot([lt.ones((2, 3)), lt.ones((3, 4)), lt.ones(4)]).tolist()
     [12.0, 12.0]
     """
-    xs = [tensor(x) for x in arrays]
+    xs = tensors(arrays)
     if len(xs) < 2:
         raise ShapeError(f"linalg.multi_dot: at least 2 arrays are required, got {len(xs)}")
     sizes = [x.shape[0] if len(x.shape) > 1 else (x.shape[0] if i else 1) for i, x in enumerate(xs)]
@@ -420,7 +420,7 @@ def lstsq(a: Any, b: Any, /, rcond: float | None = None) -> tuple[Tensor, Tensor
     left = tensor(a).numpy()
     check_svd(left)
     found = np.linalg.lstsq(left, tensor(b).numpy(), rcond=rcond)
-    x, residuals, rank, s = (tensor(np.asarray(v)) for v in found)
+    x, residuals, rank, s = (adopted(v, a, b) for v in found)
     return x, residuals, rank, s
 
 
@@ -433,7 +433,7 @@ def outer(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.linalg.outer(lt.asarray([1, 2]), lt.asarray([3, 4])).tolist()
     [[3, 4], [6, 8]]
     """
-    x1, x2 = tensor(x1), tensor(x2)
+    x1, x2 = tensors((x1, x2))
     if len(x1.shape) != 1 or len(x2.shape) != 1:
         raise ShapeError(f"linalg.outer: vectors are required, got shapes {x1.shape} and {x2.shape}")
     return products.outer(x1, x2)

@@ -32,7 +32,7 @@ from lazyt.functions import (
 )
 from lazyt.functions.activations import *  # noqa: F403  one namespace, as in PyTorch
 from lazyt.functions.adaptive_pooling import *  # noqa: F403
-from lazyt.functions.arguments import record, tensor
+from lazyt.functions.arguments import record, tensors
 from lazyt.functions.convolution import *  # noqa: F403
 from lazyt.functions.ctc import *  # noqa: F403
 from lazyt.functions.distances import *  # noqa: F403
@@ -116,7 +116,7 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Tensor:
     >>> lt.nn.functional.bilinear(lt.ones((1, 2)), lt.ones((1, 3)), lt.ones((4, 2, 3))).tolist()
     [[6.0, 6.0, 6.0, 6.0]]
     """
-    a, b, w = tensor(input1), tensor(input2), tensor(weight)
+    a, b, w = tensors((input1, input2, weight))
     fits = w.ndim == 3 and a.shape[:-1] == b.shape[:-1] and a.shape[-1:] + b.shape[-1:] == w.shape[1:]
     if not fits:
         raise ShapeError(

@@ -87,12 +87,13 @@ def record_ufunc(ufunc: np.ufunc, operands: Sequence[Any]) -> Any:
     given: list[Any] = []
     kinds: list[Any] = []
     shapes: set[tuple[int, ...]] = set()
+    there: Any = next((x for x in operands if isinstance(x, Handle)), None)
     for x in operands:
         if type(x) in (int, float, complex):
             given.append(x)
             kinds.append(type(x))
         else:
-            t = tensor(x)
+            t = tensor(x, there)
             given.append(t)
             kinds.append(t.dtype)
             shapes.add(t.shape)

@@ -23,6 +23,8 @@ from lazyt.ir import dtypes
 from lazyt.ops import random as ops
 from lazyt.ops.axes import integer
 from lazyt.tracing.lanes import check_random
+from lazyt.tracing.record import current_device
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
@@ -195,9 +197,21 @@ def _state(generator: Generator | None) -> tuple[int, int]:
     return (default_generator() if generator is None else generator).step()
 
 
-def _parameter(x: Any) -> Any:
-    """A Python float or a tensor."""
-    return float(x) if type(x) in (bool, int, float) else tensor(x)
+def _device_of(*xs: Any) -> Any:
+    """The device of the first tensor among parameters, where numbers are drawn; None if that is the default one."""
+    found = next((x.device for x in xs if isinstance(x, Handle)), None)
+    return None if found == current_device() else found
+
+
+@on_device
+def _placed(x: Any, *, device: Any = None) -> Tensor:
+    return tensor(x)
+
+
+def _parameters(*xs: Any) -> tuple[Any, ...]:
+    """Python floats and tensors; arrays go where the tensors are."""
+    device = _device_of(*xs)
+    return tuple(float(x) if type(x) in (bool, int, float) else _placed(x, device=device) for x in xs)
 
 
 @on_device
@@ -254,7 +268,7 @@ def uniform(
     True
     """
     d = _float("uniform", dtype)
-    low, high = _parameter(low), _parameter(high)
+    low, high = _parameters(low, high)
     dims = _result_shape("uniform", shape if size is None else size, low, high)
     return record(ops.UNIFORM, (*_state(generator), low, high - low), (d,), dims)
 
@@ -309,7 +323,7 @@ def normal(
     [5.0, 5.0]
     """
     d = _float("normal", dtype)
-    loc, scale = _parameter(loc), _parameter(scale)
+    loc, scale = _parameters(loc, scale)
     dims = _result_shape("normal", shape if size is None else size, loc, scale)
     return record(ops.NORMAL, (*_state(generator), loc, scale), (d,), dims)
 
@@ -362,7 +376,7 @@ def bernoulli(
     >>> lt.random.bernoulli(1.0, 3).tolist()
     [True, True, True]
     """
-    p = _parameter(p)
+    (p,) = _parameters(p)
     if type(p) is float and not 0 <= p <= 1:
         raise ShapeError(f"random.bernoulli: a probability in [0, 1] is required, got {p}")
     dims = _result_shape("bernoulli", shape if size is None else size, p)
@@ -384,6 +398,15 @@ def permutation(x: Any, *, generator: Generator | None = None, device: Any = Non
     return record(ops.PERMUTED, (x, *_state(generator)))
 
 
+@on_device
+def _chosen(
+    n: int, dims: tuple[int, ...], chances: tuple[Any, ...], replace: bool, generator: Generator | None,
+    *, device: Any = None,
+) -> Tensor:  # fmt: skip
+    """Indices below n."""
+    return record(ops.CHOICE, (*_state(generator), *chances), (replace,), (n, *dims))
+
+
 def choice(
     a: Any,
     size: Shape = (),
@@ -402,13 +425,14 @@ def choice(
     >>> sorted(lt.random.choice(3, 3, replace=False).tolist())
     [0, 1, 2]
     """
-    values = None if type(a) is int else tensor(a)
+    device = _device_of(a, p)
+    values = None if type(a) is int else _placed(a, device=device)
     if values is not None and len(values.shape) != 1:
         raise ShapeError(f"random.choice: an integer or a vector is required, got shape {tuple(values.shape)}")
     n = a if values is None else values.shape[0]
     dims = _dims("choice", size if shape is None else shape)
     if n <= 0 and math.prod(dims):
         raise ShapeError(f"random.choice: cannot choose from {n} elements")
-    chances = () if p is None else (_parameter(p),)
-    at = record(ops.CHOICE, (*_state(generator), *chances), (bool(replace),), (n, *dims))
+    chances = () if p is None else (_placed(p, device=device),)
+    at = _chosen(n, dims, chances, bool(replace), generator, device=device)
     return at if values is None else record(ops.CHOSEN, (values, at))

@@ -53,7 +53,7 @@ def multinomial(
     try:
         logits = where(greater(w, 0), log(w), -math.inf)
         shape = (*w.shape[:-1], num_samples, w.shape[-1]) if replacement else w.shape
-        u = random(shape, dtype=w.dtype, generator=generator)
+        u = random(shape, dtype=w.dtype, generator=generator, device=w.device)
         noise = negative(log(negative(log(where(greater(u, 0), u, 1e-7)))))
         if replacement:
             return argmax(add(expand_dims(logits, -2), noise), axis=-1)

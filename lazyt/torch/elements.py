@@ -187,7 +187,9 @@ def logit(input: Any, eps: float | None = None) -> Tensor:
 
 def xlogy(input: Any, other: Any) -> Tensor:
     """x * log(y), and 0 where x is."""
-    return lt.where(input == 0, lt.where(lt.isnan(other), other, 0), input * lt.log(lt.where(input == 0, 1, other)))
+    # NOTE: `isnan` of a number would be made on the default device.
+    lost = lt.where(lt.isnan(other), other, 0) if is_tensor(other) else other if other != other else 0
+    return lt.where(input == 0, lost, input * lt.log(lt.where(input == 0, 1, other)))
 
 
 def polar(abs: Any, angle: Any) -> Tensor:

@@ -276,7 +276,8 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Write 1 with a probability, else 0."""
-    chances = lt.broadcast_to(lt.asarray(p, dtype=dtypes.float32), self.shape)
+    place = None if isinstance(p, Tensor) else self.device
+    chances = lt.broadcast_to(lt.asarray(p, dtype=dtypes.float32, device=place), self.shape)
     _put(self, ..., lt.random.bernoulli(chances, generator=generator))
     return self
 

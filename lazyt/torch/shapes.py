@@ -216,7 +216,7 @@ def triu(input: Any, diagonal: int = 0) -> Tensor:
 
 def diag_embed(input: Any) -> Tensor:
     """A matrix with the last axis on its diagonal."""
-    return input[..., None] * lt.eye(input.shape[-1], dtype=input.dtype)  # type: ignore[no-any-return]
+    return input[..., None] * lt.eye(input.shape[-1], dtype=input.dtype, device=input.device)  # type: ignore[no-any-return]
 
 
 def _beside(input: Any, dim: int, index: Any) -> Any:

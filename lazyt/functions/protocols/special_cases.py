@@ -209,7 +209,8 @@ def _shaped_like(f: Callable[..., Any], bare: Callable[..., Any]) -> Callable[..
     ) -> Any:
         if shape is None:
             return f(a, dtype=dtype, device=device)
-        return bare(shape, dtype=tensor(a).dtype if dtype is None else dtype, device=device)
+        t = tensor(a)
+        return bare(shape, dtype=t.dtype if dtype is None else dtype, device=t.device if device is None else device)
 
     return g
 
@@ -220,7 +221,9 @@ def _full_like(
 ) -> Any:  # fmt: skip
     if shape is None:
         return creation.full_like(a, fill_value, dtype=dtype, device=device)
-    return creation.full(shape, fill_value, dtype=tensor(a).dtype if dtype is None else dtype, device=device)
+    t = tensor(a)
+    place = t.device if device is None else device
+    return creation.full(shape, fill_value, dtype=t.dtype if dtype is None else dtype, device=place)
 
 
 def _asarray(

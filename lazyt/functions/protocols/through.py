@@ -52,21 +52,21 @@ def values(a: Any, cause: str) -> Any:
     return a
 
 
-def wrapped(a: Any) -> Any:
-    """A result of NumPy's with tensors for the arrays in it, where lazyt has their dtype."""
+def wrapped(a: Any, beside: Tensor | None = None) -> Any:
+    """A result of NumPy's with tensors for the arrays in it, where lazyt has their dtype; on the device of `beside`."""
     if isinstance(a, np.ndarray | np.generic):
-        return tensor(a) if a.dtype in dtypes.ALL else a
+        return tensor(a, beside) if a.dtype in dtypes.ALL else a
     if isinstance(a, tuple) and hasattr(a, "_fields"):
-        return type(a)(*map(wrapped, a))
+        return type(a)(*(wrapped(x, beside) for x in a))
     if isinstance(a, list | tuple):
-        return type(a)(map(wrapped, a))
+        return type(a)(wrapped(x, beside) for x in a)
     return a
 
 
 def through_numpy(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], cause: str) -> Any:
     """`f(*args, **kwargs)` by NumPy, on values."""
     got = f(*(values(a, cause) for a in args), **{k: values(v, cause) for k, v in kwargs.items()})
-    found = wrapped(got)
+    found = wrapped(got, next(_tensors((args, kwargs)), None))
     asked = is_grad_enabled() and any(map(requires_grad, _tensors((args, kwargs))))
     if asked and any(dtypes.kind(t.dtype) in "fc" for t in _tensors(found)):
         raise AutogradError(
@@ -92,7 +92,7 @@ def write_out(name: str, out: Any, result: Any, where: Any = True, casting: Cast
     which computes the result.
     """
     if isinstance(out, Tensor):
-        value = tensor(result)
+        value = tensor(result, out)
         if casting == "unsafe":
             value = astype(value, out.dtype, copy=False)
         if not broadcasts_to(value.shape, out.shape):

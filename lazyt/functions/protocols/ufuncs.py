@@ -226,7 +226,7 @@ def _at(ufunc: np.ufunc, name: str, x: Any, indices: Any, *values: Any) -> None:
     arrays = [isinstance(i, list | np.ndarray | Tensor) for i in (indices if isinstance(indices, tuple) else (None,))]
     if ufunc is np.add and dtypes.kind(x.dtype) != "b" and any(arrays) == all(arrays):
         whole = type(values[0]) is int and dtypes.kind(x.dtype) in "iu"
-        value = tensor(_integer(name, values[0]) if whole else values[0])
+        value = tensor(_integer(name, values[0]) if whole else values[0], x)
         # Integers are added modulo the range of x, as NumPy adds them here.
         integers = dtypes.kind(value.dtype) in "biu" and dtypes.kind(x.dtype) in "iu"
         if not integers and not np.can_cast(value.dtype, x.dtype, "same_kind"):
