@@ -107,7 +107,7 @@ FLAGS = (
     Flag("graphs", "cpu", "no CUDA graphs"),
     Flag("keep", "cuda", "a GPU's rows are read again in each stage"),
     Flag("native-math", "cuda", "exp, tanh and quotients on a GPU by the rules of the CPU"),
-    Flag("tensor-cores", "cuda", "attention of halves on a GPU by fused multiply-adds of float32"),
+    Flag("tensor-cores", "cuda", "attention on a GPU by fused multiply-adds, of halves and where tf32 is allowed too"),
     Flag("many", "cuda", "equal kernels on a GPU are separate launches"),
     Flag("cudnn", "cuda", "convolutions on a GPU are products over windows, attention is lazyt's kernels"),
     # Asked for.

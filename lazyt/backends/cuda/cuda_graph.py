@@ -20,7 +20,7 @@ from lazyt.backends.cuda.graph_nodes import KernelNode
 from lazyt.config import cpu as switches
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lazyt.backends.cuda.codegen.mapping import Mapping
     from lazyt.backends.cuda.device import Device
@@ -43,30 +43,44 @@ class Function(Protocol):
 
 
 class Launch:
-    """A kernel of a bound plan: the position of its arguments in the table, and its launch configuration."""
+    """A kernel of a bound plan: the position of its arguments in the table, and its launch configuration.
 
-    __slots__ = ("at", "blocks", "function", "level", "node", "parameters")
+    With a `choice` it is one of two kernels, which the entry behind its arguments says in each run.
+    """
 
-    def __init__(self, function: Function, at: int, blocks: int, level: int) -> None:
+    __slots__ = ("at", "blocks", "choice", "function", "level", "node", "nodes", "parameters")
+
+    def __init__(
+        self, function: Function, at: int, blocks: int, level: int, choice: Callable[[bool], Function] | None = None
+    ) -> None:
         self.function = function
+        self.choice = choice
         self.at = at
         self.blocks = blocks
         self.level = level  # launches of one level are independent
 
     def place(self, table: Array) -> None:
         """The table does not move, so what is passed to the driver is made once."""
-        f = self.function
         self.parameters = (ctypes.c_void_p * 1)(table.ctypes.data + 8 * self.at)
+        self.node = self._node(self.function)
+        self.nodes: dict[bool, KernelNode] = {}
+
+    def _node(self, f: Function) -> KernelNode:
         address = ctypes.addressof(self.parameters)
-        self.node = KernelNode(f.handle, self.blocks, f.mapping.threads, f.shared, address, f.entries)
+        return KernelNode(f.handle, self.blocks, f.mapping.threads, f.shared, address, f.entries)
 
     def works(self, table: Array) -> Sequence[Work]:
-        return (self.node,)
+        if self.choice is None:
+            return (self.node,)
+        which = bool(table[self.at + self.function.entries])
+        if which not in self.nodes:
+            self.nodes[which] = self._node(self.choice(which))
+        return (self.nodes[which],)
 
     @property
     def slots(self) -> range:
         """The positions of its arguments in the table."""
-        return range(self.at, self.at + self.function.entries)
+        return range(self.at, self.at + self.function.entries + (self.choice is not None))
 
 
 class Segment:
@@ -95,7 +109,8 @@ class Segment:
         driver = self.where.driver
         for part in self.parts:
             if type(part) is Launch:
-                driver.launch(stream, part.node)
+                node = part.node if part.choice is None else part.works(table)[0]
+                driver.launch(stream, node)  # type: ignore[arg-type]
             else:
                 for product in part.works(table):
                     driver.multiply(self.where.number, stream, product)  # type: ignore[arg-type]

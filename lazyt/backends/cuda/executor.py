@@ -170,8 +170,9 @@ class Bound(Binding):
             if isinstance(part, Launch):
                 part.place(self.table)
         self.parts = self._segments(parts)
-        # Where it stands whether a product is of tf32, which may be another thing in every run.
+        # Where it stands whether a product, or attention, is of tf32, which may be another thing in every run.
         self.precisions = [p.at + 3 for p in parts if isinstance(p, Product) and read_by(p.call.node) == FLOAT32]
+        self.precisions += [p.slots[-1] for p in parts if isinstance(p, Launch) and p.choice is not None]
         columns = np.array(patches, np.int64).reshape(-1, 3)
         self.slots, self.sources, self.offsets_of_slots = (np.ascontiguousarray(x) for x in columns.T)
         self.word = self.where.allocate(WORD) if self.checks else None

@@ -298,6 +298,29 @@ def test_both_rules_of_exp(gpu: FakeDriver) -> None:
             assert {Kernels(bound, c).source.count("lt_exp2(") for c in calls} == {1 + native}
 
 
+def test_tf32_where_products_may_be_and_no_longer(gpu: FakeDriver) -> None:
+    """The precision is that of the moment, in a plan that is there already, and in a graph."""
+    args, before = operands("few queries", batch=(1,)), lt.get_float32_matmul_precision()
+    apart = []
+    try:
+        for precision in ("highest", "highest", "high", "high", "highest", "high"):
+            lt.set_float32_matmul_precision(precision)
+            got, calls = results(*args)
+            assert calls == 2
+            apart.append(max(np.abs(g - w).max() for g, w in zip(got, exact(*args), strict=True)))
+    finally:
+        lt.set_float32_matmul_precision(before)
+    assert all(x < 1e-5 for x in (apart[0], apart[1], apart[4]))
+    assert all(1e-5 < x < 2e-2 for x in (apart[2], apart[3], apart[5]))
+
+
+def test_halves_are_multiplied_by_tensor_cores(gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = lt.asarray(normal(1, 40, 8)).astype("bfloat16")
+    assert "lazyt's attention kernel, by tensor cores" in str(F.scaled_dot_product_attention(x, x, x).explain())
+    monkeypatch.setitem(switches, "tensor-cores", False)
+    assert "by tensor cores" not in str(F.scaled_dot_product_attention(x, x, x).explain())
+
+
 @pytest.mark.slow
 def test_large_scores(gpu: FakeDriver) -> None:
     q, k, v, ct = operands("odd")
