@@ -68,6 +68,7 @@ ONE_OF = {
     "tests/backends/cuda/test_cuda_emit.py": 20,
     "tests/backends/cuda/test_cuda_library.py": 12,
     "tests/backends/cuda/test_cuda_mapping.py": 4,
+    "tests/backends/cuda/test_cuda_operations.py": 30,
     "tests/backends/cuda/test_cuda_replay.py": 6,
     "tests/backends/cuda/test_cuda_rows.py": 8,
     "tests/backends/cuda/test_cuda_runtime.py": 10,
