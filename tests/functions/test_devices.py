@@ -145,6 +145,18 @@ def test_divergences(p: str, q: str) -> None:
     check(D.kl_divergence(distribution(p), distribution(q)))
 
 
+def test_numbers_are_where_values_are() -> None:
+    given, plain = normal(), D.Normal(0.0, 1.0)
+    check(
+        [plain.log_prob(vector(1, 2)), plain.cdf(vector(1)), plain.icdf(vector(0.5)), plain.log_prob(there(0.5)).sum()]
+    )
+    check([D.kl_divergence(given, plain), D.kl_divergence(plain, given)])
+    check(D.kl_divergence(D.Independent(given, 1), D.Independent(D.Normal([0.0, 0.0], 1.0), 1)))
+    assert plain.sample().device == "cpu" and plain.log_prob(vector(1)).dtype == lt.float32
+    with pytest.raises(lt.DeviceError):
+        D.kl_divergence(given, D.Normal(lt.zeros(2), 1.0))
+
+
 TRANSFORMS = {
     "CorrCholeskyTransform": ((), (0.1, 0.2, 0.3)),
     "ReshapeTransform": (((2,), (2, 1)), (1, 2)),
@@ -214,7 +226,8 @@ RANDOM = [
 PORTED = [
     "x.normal_()", "x.uniform_()", "x.exponential_()", "x.bernoulli_()", "x.bernoulli_(0.2)", "x.random_(5)",
     "x.bernoulli_(p / 9)", "torch.rand_like(x)", "torch.randn_like(x)", "torch.normal(x, 2.0)",
-    "torch.bernoulli(p / 9)", "torch.normal(0.0, p)", "torch.multinomial(p, 2)", "torch.xlogy(p, 2.0)", "torch.diag_embed(x)",
+    "torch.bernoulli(p / 9)", "torch.normal(0.0, p)", "torch.multinomial(p, 2)", "torch.xlogy(p, 2.0)",
+    "torch.diag_embed(x)",
 ]  # fmt: skip
 MIXED = [
     "F.embedding(np.array([0, 1]), m, padding_idx=0)",
@@ -222,6 +235,11 @@ MIXED = [
     "lt.linalg.outer(np.ones(2), x)", "lt.linalg.lstsq(m, np.ones(2))", "lt.linalg.cond(m, p=1)",
     "lt.array_equal(np.ones(4), x)", "lt.array_equal(np.ones(3), x)", "lt.zeros_like(x, shape=(2,))",
     "lt.full_like(x, 2, shape=(2,))", "np.add.at(x, [0], [1.0]) or x",
+    "F.cosine_similarity(np.ones((1, 4)), x)", "F.pairwise_distance(np.ones(4), x)", "lt.cdist(np.ones((2, 2)), m)",
+    "F.bilinear(np.ones((2, 2)), m, np.ones((3, 2, 2)))", "lt.select([np.ones(4, bool)], [x])",
+    "lt.vdot(np.ones(4), x)",
+    "lt.lexsort((np.ones(4), x))", "np.concatenate([np.ones(4), x])", "np.add.reduceat(x, [0, 2])",
+    "np.copyto(x, np.ones(4)) or x", "np.nextafter(np.ones(4), x)", "lt.cov(np.ones(4), x)",
 ]  # fmt: skip
 
 
