@@ -77,6 +77,7 @@ ONE_OF = {
     "tests/benchmarks/test_benchmarks.py": 3,
     "tests/benchmarks/test_device_benchmarks.py": 4,
     "tests/functions/protocols/test_ecosystem.py": 1000,
+    "tests/functions/test_devices.py": 6,
     "tests/functions/test_distributions.py": 12,
     "tests/functions/test_distributions_as_pytorch.py": 20,
     "tests/functions/test_numpy_forms.py": 8,

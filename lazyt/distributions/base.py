@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, ClassVar
 
 import numpy as np
@@ -75,6 +76,16 @@ def sum_last(x: Any, n: int) -> Any:
     return lt.sum(x, axis=tuple(range(x.ndim - n, x.ndim))) if n else x
 
 
+def _beside_value(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A method of a value: numbers are where that is."""
+
+    @wraps(method)
+    def placed(self: Any, value: Any) -> Any:
+        return method(self._on(value.device) if is_tensor(value) else self, value)
+
+    return placed
+
+
 class Distribution:
     """Base of the distributions. As `torch.distributions.Distribution`.
 
@@ -99,6 +110,8 @@ class Distribution:
     has_enumerate_support = False
     arg_constraints: ClassVar[dict[str, Constraint]] = {}
     _validate_all: ClassVar[bool | None] = None
+    # What it was made of, if no tensor was among that.
+    _plain: dict[str, Any] | None = None
     # The parameters that `support` reads.
     _support_reads: ClassVar[tuple[str, ...]] = ()
 
@@ -115,11 +128,18 @@ class Distribution:
         # Parameters by name, as this distribution was made; `expand` makes another one of them.
         self._given = {k: getattr(self, k) for k, v in (given or {}).items() if v is not None}
         self._options = options or {}
+        if given and not any(map(is_tensor, given.values())):
+            self._plain = {k: v for k, v in given.items() if v is not None}
         # Those that were given as numbers or arrays: they are known without a sync.
         self._known = {k: np.asarray(v) for k, v in (given or {}).items() if v is not None and not is_tensor(v)}
         for name, value in (given or {}).items():
             if value is not None:
                 self._check(name, self.arg_constraints[name], value)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in {"log_prob", "cdf", "icdf"} & vars(cls).keys():
+            setattr(cls, name, _beside_value(vars(cls)[name]))
 
     @staticmethod
     def set_default_validate_args(value: bool | None) -> None:
@@ -170,6 +190,14 @@ class Distribution:
     def _device(self) -> Any:
         """Where values are drawn: None is the default device."""
         return device_of(*self._given.values())
+
+    def _on(self, device: Any) -> Any:
+        """This distribution on another device, where it is used with tensors of that and was made of numbers alone."""
+        if self._plain is None or self._device in (None, device):
+            return self
+        made: Any = type(self)
+        with lt.device(device):
+            return made(**self._plain, **self._options, validate_args=self._validate)
 
     def _extended_shape(self, sample_shape: Any = ()) -> Shape:
         return (*_extents(type(self).__name__, "sample_shape", sample_shape), *self.batch_shape, *self.event_shape)

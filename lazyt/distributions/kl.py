@@ -82,6 +82,8 @@ def kl_divergence(p: Distribution, q: Distribution) -> Any:
             f"kl_divergence: not supported: {type(p).__name__} and {type(q).__name__} have no closed form here; "
             "register one by register_kl, or average p.log_prob(x) - q.log_prob(x) over samples of p"
         )
+    if p._device is not None and q._device is not None and p._device != q._device:
+        p, q = (p._on(q._device), q) if q._plain is None else (p, q._on(p._device))
     return min(ways, key=lambda way: way[0])[1](p, q)
 
 

@@ -178,7 +178,7 @@ def vdot(a: ArrayLike, b: ArrayLike) -> Tensor:
     11
     """
     # NOTE: in an autocast region `vecdot` is cast on the CPU, and this is not.
-    found: Tensor = outside(vecdot, ravel(a), ravel(b))
+    found: Tensor = outside(vecdot, *map(ravel, tensors((a, b))))
     return found
 
 

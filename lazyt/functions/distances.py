@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import tensor, tensors
 from lazyt.functions.arithmetic import maximum
 from lazyt.functions.conversion import asarray
 from lazyt.functions.indexing import take
@@ -42,6 +42,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tens
     >>> lt.nn.functional.cosine_similarity(lt.asarray([[1.0, 0.0]]), lt.asarray([[2.0, 0.0]])).tolist()
     [1.0]
     """
+    x1, x2 = tensors((x1, x2))
     a, b = floating("cosine_similarity", x1, "x1"), floating("cosine_similarity", x2, "x2")
     shape = need_broadcast("cosine_similarity", a, b)
     a, b = (v if v.shape == shape else broadcast_to(v, shape) for v in (a, b))
@@ -59,6 +60,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
     >>> lt.nn.functional.pairwise_distance(lt.asarray([[3.0, 4.0]]), lt.zeros((1, 2)), eps=0.0).tolist()
     [5.0]
     """
+    x1, x2 = tensors((x1, x2))
     a, b = floating("pairwise_distance", x1, "x1"), floating("pairwise_distance", x2, "x2")
     need_broadcast("pairwise_distance", a, b)
     return vector_norm(a - b + eps, axis=-1, keepdims=keepdim, ord=p)
@@ -75,6 +77,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = _MODES[0]) -> Te
     >>> lt.cdist(lt.asarray([[0.0, 0.0]]), lt.asarray([[3.0, 4.0], [0.0, 1.0]])).tolist()
     [[5.0, 1.0]]
     """
+    x1, x2 = tensors((x1, x2))
     a, b = floating("cdist", x1, "x1"), floating("cdist", x2, "x2")
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-1]:
         raise ShapeError(f"cdist: x1 (..., P, M) and x2 (..., R, M) are required, got {a.shape} and {b.shape}")

@@ -30,7 +30,7 @@ def _templated(a: Any, operands: list[Any]) -> Any:
     """An argument with a `Place` for each array in it; what is left can be hashed."""
     array: Any = a
     if isinstance(a, Handle | np.ndarray | np.generic):
-        operands.append(tensor(array))
+        operands.append(array)
         return Place(len(operands) - 1)
     if isinstance(a, list):
         return Nest(make_list, tuple(_templated(x, operands) for x in a))
@@ -55,6 +55,8 @@ def record_numpy(
     operands: list[Any] = []
     places = tuple(_templated(a, operands) for a in args)
     options = tuple((k, _templated(v, operands)) for k, v in sorted(kwargs.items()))
+    there: Any = next((x for x in operands if isinstance(x, Handle)), None)
+    operands = [tensor(x, there) for x in operands]
     call = Call(name, function, places, options, kinds_of((places, tuple(v for _, v in options))))
     casts = tuple(dtypes.float32 if t.dtype == dtypes.bfloat16 else None for t in operands)
     return record_call(call, operands, casts, [(tuple(s), dtypes.as_dtype(d)) for s, d in outputs])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import tensor, tensors
 from lazyt.functions.indexing import take_along_axis
 from lazyt.functions.manipulation import astype, ravel
 from lazyt.functions.numpy_calls import record_numpy
@@ -86,7 +86,7 @@ def lexsort(keys: Any, axis: int = -1) -> Tensor:
     >>> lt.lexsort((lt.asarray([2, 1, 0]), lt.asarray([1, 0, 1]))).tolist()
     [1, 2, 0]
     """
-    every = [tensor(k) for k in keys]
+    every = tensors(tuple(keys))
     if not every or any(k.shape != every[0].shape for k in every):
         raise ShapeError(f"lexsort: keys of one shape are required, got {[k.shape for k in every]}")
     if not every[0].ndim:

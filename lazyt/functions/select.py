@@ -19,6 +19,7 @@ from lazyt.functions.searching import host
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
 from lazyt.ops.axes import one_axis
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +44,8 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], defau
         raise ShapeError(
             f"select: {len(condlist)} conditions for {len(choicelist)} choices; as many, and one, are required"
         )
-    conditions = [tensor(c) for c in condlist]
+    beside: Any = next((x for x in (*condlist, *choicelist) if isinstance(x, Handle)), None)
+    conditions = [tensor(c, beside) for c in condlist]
     for c in conditions:
         if c.dtype != dtypes.bool_:
             raise NotSupportedError(f"select: not supported: a condition of dtype {c.dtype}, because bool is required")

@@ -25,6 +25,7 @@ from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
 from lazyt.ops import signals as ops
 from lazyt.ops.axes import integer, many_axes, one_axis
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike, AxisLike
@@ -68,7 +69,7 @@ def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike
         if not there:
             parts += [diff(t)] if t.size else []
         elif end is not None:
-            e = ravel(end)
+            e = ravel(tensor(end, t) if isinstance(end, np.ndarray) else end)
             if not np.can_cast(e.dtype, t.dtype, "same_kind"):
                 raise DTypeError(f"ediff1d: an end of dtype {e.dtype} cannot stand beside differences of {t.dtype}")
             parts.append(astype(e, t.dtype, copy=False))
@@ -310,7 +311,7 @@ def cov(
     >>> lt.cov(lt.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
     """
-    t = tensor(m)
+    t = tensor(m, y if isinstance(y, Handle) else None)
     other = None if y is None else tensor(y, t)
     if t.ndim > 2 or (other is not None and other.ndim > 2):
         raise ShapeError("cov: at most 2 dimensions are possible")
@@ -321,7 +322,7 @@ def cov(
         d = d if each is None or dtype is not None else dtypes.promote(d, each.dtype)
     x = _rows(t, d, rowvar)
     if not x.shape[0]:
-        return zeros((0, 0), dtype=d)
+        return zeros((0, 0), dtype=d, device=t.device)
     if other is not None:
         x = concat([x, _rows(other, d, rowvar)], axis=0)
     free = (0 if bias else 1) if ddof is None else ddof

@@ -24,7 +24,7 @@ from lazyt.functions import (
     sorting,
     special,
 )
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import tensor, tensors
 from lazyt.functions.conversion import asarray
 from lazyt.functions.numpy_calls import record_numpy
 from lazyt.functions.protocols import reducing
@@ -247,7 +247,7 @@ def _fromfunction(function: Any, shape: Any, *, dtype: Any = float, like: Any = 
 def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> Any:
     if not isinstance(dst, Tensor):
         return NotImplemented
-    value = tensor(src) if not isinstance(src, bool | int | float | complex) else src
+    value = tensor(src, dst) if not isinstance(src, bool | int | float | complex) else src
     if isinstance(value, Tensor) and casting != "unsafe":
         check_writable_dtype("numpy.copyto", value.dtype, dst.dtype)
     if where is True:
@@ -332,10 +332,10 @@ def _einsum(*operands: Any, optimize: Any = False, **kwargs: Any) -> Any:
 def _concatenate(
     arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Any:
-    tensors = [tensor(a) for a in arrays]
+    several = tensors(tuple(arrays))
     if dtype is not None:
-        tensors = [manipulation.astype(t, dtypes.as_dtype(dtype), copy=False) for t in tensors]
-    got = joining.concat(tensors, axis=axis)
+        several = [manipulation.astype(t, dtypes.as_dtype(dtype), copy=False) for t in several]
+    got = joining.concat(several, axis=axis)
     return got if out is None else write_out("numpy.concatenate", out, got)
 
 

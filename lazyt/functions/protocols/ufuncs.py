@@ -8,7 +8,7 @@ import numpy as np
 
 from lazyt.errors import DTypeError, IndexOutOfRange, NotSupportedError, ScalarRangeError, ShapeError
 from lazyt.functions import arithmetic, indexing, logic, manipulation, products, statistics
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import tensor, tensors
 from lazyt.functions.host import PYTHONS
 from lazyt.functions.numpy_calls import record_numpy, record_ufunc, ufunc_name
 from lazyt.functions.protocols import reducing
@@ -190,7 +190,7 @@ def _accumulate(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[
 
 
 def _reduceat(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
-    x, indices = tensor(inputs[0]), tensor(inputs[1])
+    x, indices = tensors(inputs[:2])
     axis = one_axis(name, kwargs.pop("axis", inputs[2] if len(inputs) > 2 else 0), x.ndim)
     dtype = kwargs.pop("dtype", None)
     _plain(name, kwargs)
