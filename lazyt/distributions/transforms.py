@@ -67,12 +67,21 @@ class Transform:
         return shape
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.__dict__ == other.__dict__
+        if type(self) is not type(other) or self.__dict__.keys() != other.__dict__.keys():
+            return False
+        return all(_is_equal(x, other.__dict__[name]) for name, x in self.__dict__.items())
 
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+def _is_equal(x: Any, y: Any) -> bool:
+    """Whether two attributes are equal; of tensors all elements (a sync)."""
+    if isinstance(x, lt.Tensor) or isinstance(y, lt.Tensor):
+        return bool(lt.array_equal(x, y))
+    return bool(x == y)
 
 
 class _Inverse(Transform):

@@ -106,14 +106,16 @@ def randint(
     low: Any, high: Any = None, size: Any = None, *, dtype: Any = dtypes.int64, device: Any = None,
     generator: Any = None,
 ) -> Tensor:  # fmt: skip
-    """Integers of [low, high), or of [0, low) where one bound is given: `randint(10, (3,))`."""
+    """Integers of [low, high), or of [0, low) where one bound is given: `randint(10, (3,))`; as floats by their dtype."""
     if size is None and not isinstance(high, int):
         low, high, size = 0, low, high
     elif high is None:
         low, high = 0, low
     if size is None:
         raise ShapeError("randint: a size is required, as in randint(10, (3,))")
-    return lt.random.integers(low, high, _shape((size,)), dtype=dtype, generator=generator, device=device)
+    kind = dtypes.int64 if dtypes.kind(dtypes.as_dtype(dtype)) == "f" else dtype
+    found = lt.random.integers(low, high, _shape((size,)), dtype=kind, generator=generator, device=device)
+    return lt.astype(found, dtype, copy=False)
 
 
 def randperm(n: int, *, dtype: Any = dtypes.int64, device: Any = None, generator: Any = None) -> Tensor:

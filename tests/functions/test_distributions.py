@@ -158,6 +158,11 @@ def test_divergences_are_infinite_where_the_second_has_no_values() -> None:
         D.Laplace: D.Laplace(0.0, 1.0), D.Normal: D.Normal(0.0, 1.0), D.Pareto: D.Pareto(1.0, 3.0),
         D.Poisson: D.Poisson(2.0), D.Bernoulli: D.Bernoulli(0.5), D.Binomial: D.Binomial(3, 0.5),
     }  # fmt: skip
+    scaled = [D.AffineTransform(lt.asarray([0.0, 1.0]), lt.asarray([2.0, x])) for x in (3.0, 3.0, 4.0)]
+    assert scaled[0] == scaled[1] != scaled[2]
+    normal = D.Normal(lt.zeros(2), lt.ones(2))
+    pair = (D.TransformedDistribution(normal, [t]) for t in scaled[:2])
+    assert D.kl_divergence(*pair).tolist() == [0.0, 0.0]
     found = [D.kl_divergence(made[p], made[q]) for p, others in INFINITE.items() for q in others]
     assert len(found) == 33 and np.isinf(lt.stack(found).numpy()).all()
     # A Uniform on the whole interval is no exception, as the divergence is finite.

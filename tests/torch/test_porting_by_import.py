@@ -56,6 +56,12 @@ def test_the_size_is_a_number_and_a_call():
         x.size(2)
 
 
+def test_integers_may_be_floats(torch: Any):
+    x = torch.randint(3, 7, (50,), dtype=torch.float32)
+    assert x.dtype == torch.float32 and set(x.tolist()) <= {3.0, 4.0, 5.0, 6.0}
+    assert torch.randint_like(torch.zeros(4, dtype=torch.float64), 5).dtype == torch.float64
+
+
 def test_a_tensor_is_a_key_and_tells_what_made_it(torch: Any):
     layer = torch.nn.Linear(2, 2)
     assert {*layer.parameters()} == {layer.weight, layer.bias} and {layer.weight: 1}[layer.weight] == 1
