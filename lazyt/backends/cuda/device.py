@@ -142,13 +142,16 @@ class Work:
 
     __slots__ = ("_current", "_device")
 
+    _current: AbstractContextManager[Any]
+
     def __init__(self, where: Device) -> None:
         self._device = where
-        self._current: AbstractContextManager[Any] = where.driver.on(where.number)
 
     def __enter__(self) -> Any:
         where = self._device
         try:
+            # NOTE: what an interrupt leaves here is entered no longer, as nothing refers to it.
+            self._current = where.driver.on(where.number)
             stream = self._current.__enter__()
         except where.driver.errors as error:
             raise where.failure(error) from error
