@@ -110,7 +110,8 @@ class Device:
     def usage(self, block: int) -> tuple[int, int]:
         """Bytes in use, in blocks of so many, and bytes that the device gave."""
         used, given = self.driver.usage(self.number)
-        return used - sum(free.nbytes(block) for free in [*self._free.values()]), given
+        # NOTE: the driver does not count the memory of an allocator that the user gave CuPy.
+        return max(used - sum(free.nbytes(block) for free in [*self._free.values()]), 0), given
 
     def write(self, address: int, array: Array) -> None:
         """Copy a NumPy array to the device; it may change when this returns."""
