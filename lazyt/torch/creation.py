@@ -106,7 +106,7 @@ def randint(
     low: Any, high: Any = None, size: Any = None, *, dtype: Any = dtypes.int64, device: Any = None,
     generator: Any = None,
 ) -> Tensor:  # fmt: skip
-    """Integers of [low, high), or of [0, low) where one bound is given: `randint(10, (3,))`; as floats by their dtype."""
+    """Integers of [low, high), or of [0, low) where one bound is given: `randint(10, (3,))`; floats by their dtype."""
     if size is None and not isinstance(high, int):
         low, high, size = 0, low, high
     elif high is None:

@@ -174,18 +174,22 @@ class CupyDriver:
             self._properties[device] = known
         return known
 
-    def on(self, device: int) -> _Current:
-        return _Current(self, device)
+    def on(self, device: int) -> AbstractContextManager[Any]:
+        if device in self._local.__dict__.get("initialized", ()) and self.runtime.getDevice() == device:
+            # Mostly it is current already: there is nothing to change, nor to put back.
+            return contextlib.nullcontext(self.cuda.get_current_stream())
+        return self._on(device)
 
-    def stream(self, device: int) -> Any:
-        """The thread's current stream on the current device."""
-        initialized = self._local.__dict__.setdefault("initialized", set())
-        if device not in initialized:
-            # The driver's calls need the device's context, which the runtime makes for a thread at its first call.
-            self.runtime.setDevice(device)
-            self.runtime.free(0)
-            initialized.add(device)
-        return self.cuda.get_current_stream()
+    @contextlib.contextmanager
+    def _on(self, device: int) -> Iterator[Any]:
+        with self.cuda.Device(device):
+            initialized = self._local.__dict__.setdefault("initialized", set())
+            if device not in initialized:
+                # The driver's calls need the device's context, which the runtime makes for a thread at its first call.
+                self.runtime.setDevice(device)
+                self.runtime.free(0)
+                initialized.add(device)
+            yield self.cuda.get_current_stream()
 
     def allocate(self, device: int, nbytes: int) -> tuple[int, object]:
         try:
@@ -362,27 +366,6 @@ class CupyDriver:
         with self._gemm(handle, product) as arguments:
             version = self.cuda.cublas.getVersion(handle)
             yield stream.ptr, version, handle, int(workspace.ptr), WORKSPACE, arguments
-
-
-class _Current:
-    """The context of `CupyDriver.on`."""
-
-    __slots__ = ("_device", "_driver", "_number")
-
-    def __init__(self, driver: CupyDriver, number: int) -> None:
-        self._driver, self._number = driver, number
-        self._device = driver.cuda.Device(number)
-
-    def __enter__(self) -> Any:
-        self._device.__enter__()
-        try:
-            return self._driver.stream(self._number)
-        except BaseException as error:
-            self._device.__exit__(type(error), error, error.__traceback__)
-            raise
-
-    def __exit__(self, *raised: object) -> None:
-        self._device.__exit__(*raised)
 
 
 # `mapping.py` assumes this alignment of a buffer's first element.

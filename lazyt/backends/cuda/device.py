@@ -110,7 +110,8 @@ class Device:
     def usage(self, block: int) -> tuple[int, int]:
         """Bytes in use, in blocks of so many, and bytes that the device gave."""
         used, given = self.driver.usage(self.number)
-        return used - sum(free.nbytes(block) for free in [*self._free.values()]), given
+        # NOTE: the driver does not count the memory of an allocator that the user gave CuPy.
+        return max(used - sum(free.nbytes(block) for free in [*self._free.values()]), 0), given
 
     def write(self, address: int, array: Array) -> None:
         """Copy a NumPy array to the device; it may change when this returns."""
@@ -142,13 +143,16 @@ class Work:
 
     __slots__ = ("_current", "_device")
 
+    _current: AbstractContextManager[Any]
+
     def __init__(self, where: Device) -> None:
         self._device = where
-        self._current: AbstractContextManager[Any] = where.driver.on(where.number)
 
     def __enter__(self) -> Any:
         where = self._device
         try:
+            # NOTE: what an interrupt leaves here is entered no longer, as nothing refers to it.
+            self._current = where.driver.on(where.number)
             stream = self._current.__enter__()
         except where.driver.errors as error:
             raise where.failure(error) from error

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -527,6 +528,36 @@ def test_what_is_missing_is_one_error_at_the_first_use(what: str) -> None:
         assert lt.zeros(3).tolist() == [0, 0, 0], "the CPU goes on"
     finally:
         cupy_driver.use(before)
+
+
+def test_a_device_that_is_current_is_not_made_current() -> None:
+    """Each thread's context is made first, and a device that is another one is put back."""
+    log: list[str] = []
+    current = [0]
+
+    @contextlib.contextmanager
+    def made_current(n: int) -> Iterator[None]:
+        before, current[0] = current[0], n
+        log.append(f"to {n}")
+        yield
+        log.append(f"back to {before}")
+        current[0] = before
+
+    modules = cupy_that()
+    cuda = modules["cupy.cuda"]
+    cuda.Device, cuda.get_current_stream = made_current, lambda: f"a stream of {current[0]}"
+    cuda.runtime.setDevice = cuda.runtime.free = lambda n: log.append("made")
+    cuda.runtime.getDevice = lambda: current[0]
+    with mock.patch.dict("sys.modules", modules):
+        driver = cupy_driver.CupyDriver()
+    for n, said in (
+        (0, ["to 0", "made", "made", "back to 0"]), (0, []), (1, ["to 1", "made", "made", "back to 0"]),
+        (1, ["to 1", "back to 0"]), (0, []),
+    ):  # fmt: skip
+        with driver.on(n) as stream:
+            assert stream == f"a stream of {n}"
+        assert log == said
+        log.clear()
 
 
 @pytest.mark.slow
