@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from lazyt.backends.cuda.codegen.emit_scope import Scope
     from lazyt.ir.kernel import Stage
 
-# Groups of neighbours, and registers, of loads that are made before the stores of other points.
-AHEAD, AHEAD_REGISTERS = 4, 32
+# Groups of neighbours of loads that are made before the stores of other points; the registers of a block for those, so
+# that another block has room beside it.
+AHEAD, AHEAD_REGISTERS = 4, 4096
 # Bytes that a lane has under way of one array that a row keeps, and of several.
 UNDER_WAY = 128, 256
 
@@ -260,7 +261,11 @@ class RowStage(StageOverRows):
         registers = sum(-(-values[v].dtype.itemsize * wide // 4) for v in found)
         # A round's groups are divided without a rest, so that a warp does not go on in another's segment.
         count = (self.steps if self.at_once else SEGMENT // WARP) // wide
-        fitting = [k for k in range(2, AHEAD + 1) if count % k == 0 and k * registers <= AHEAD_REGISTERS]
+        fitting = [
+            k
+            for k in range(2, AHEAD + 1)
+            if count % k == 0 and k * registers * scope.mapping.threads <= AHEAD_REGISTERS
+        ]
         return (found, fitting[-1]) if found and fitting else ([], 1)
 
     def _load_group(self, ahead: Sequence[int], wide: int, live: str) -> None:
