@@ -32,23 +32,24 @@ from lazyt.tracing.write_cache import held_value, note_write, rewritten, target_
 _BINARY = fill(
     """
 def method(self, other):
+    # NOTE: a call, behind which CPython looks at signals: not between the comparison with a step and taking it.
+    t = type(other)
     tr = local.trace
     s = tr.pos.next
-    if s.op is input_op and tr.nbytes < most and not tr.watched and type(other) in plain:
+    if s.op is input_op and tr.nbytes < most and not tr.watched and t in plain:
         if self._slot is None:
             {bind_self}
-        if type(other) is Tensor and other._slot is None:
+        if t is Tensor and other._slot is None:
             {bind_other}
         s = tr.pos.next
     if s.op is op and s.{mine} is self._slot and s.ext is tr.ext:
-        t = type(other)
         if t is Tensor:
             if s.{theirs} is other._slot:
                 {take}
         elif s.{theirs} is t and s.low <= other <= s.high:
             tr.scalars[s.scalar_start] = other
             {take}
-    if type(other) is not Tensor and not operand(other):
+    if t is not Tensor and not operand(other):
         return NotImplemented
     return record(op, {order})
 """,

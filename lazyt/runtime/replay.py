@@ -512,7 +512,7 @@ def _text(
     # NOTE: `Trace.begin`, where none of what is rare is there.
     if left:  # what was recorded meanwhile is pending, so the trace goes on
         text += ["if tr.pos is not here:", "    return True"]
-    text += ["if tr.metas or tr.more:", "    tr.begin(root, blank)", "else:"]
+    text += ["if tr.metas or tr.more:", "    tr.begin(root, blank, here)", "else:"]
     text += [f"    results[{p}] = None" for p in (*held, *inputs)]
     # NOTE: what nobody holds is left for the next trace's handles, unless somebody has a weak reference to it.
     text += ["    if known:", "        results[span] = blank"] if referred else []

@@ -157,7 +157,7 @@ class Update(Again):
         self.missed = 0
         tr.report = self, cause, site, started - tr.started, ended - begun
         root = self.root
-        tr.begin(root, self.blank)
+        tr.begin(root, self.blank, tr.pos)
         root.next, tr.ended = self.then, self
         return True
 

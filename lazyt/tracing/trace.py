@@ -390,15 +390,16 @@ class Trace:
 
     def start(self) -> None:
         """Return to the root: a new, empty program."""
-        root, blank = self.root(self.mode), [None] * self.n_results()
+        at, root, blank = self.pos, self.root(self.mode), [None] * self.n_results()
         root.next = NONE
-        self.begin(root, blank)
+        self.begin(root, blank, at)
 
-    def begin(self, root: Step, blank: list[None]) -> None:
-        """A new trace from `root`, over the results of the last one: as many as there are in `blank`."""
-        pos, span, fresh = self.pos, slice(len(blank)), self._fresh()
-        # NOTE: what a handler of signals has recorded meanwhile is pending: then the trace goes on.
-        if pos is self.pos:
+    def begin(self, root: Step, blank: list[None], at: Step) -> None:
+        """A new trace from `root`, over the results of the last one, which ended `at`: as many as are in `blank`."""
+        span, fresh = slice(len(blank)), self._fresh()
+        # NOTE: what a handler of signals has recorded meanwhile, here or on the way here, is pending: then the trace
+        # goes on.
+        if at is self.pos:
             _restart(self, root, blank, span, fresh)
 
     def _fresh(self) -> tuple[Any, ...]:

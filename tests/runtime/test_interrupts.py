@@ -90,6 +90,15 @@ def test_a_handler_syncs_while_a_sync_is_replayed() -> None:
         run.at(k, *ACTS["reads"])
 
 
+@pytest.mark.parametrize("act", ["keeps", "syncs"])
+def test_a_handler_at_each_place_of_expressions(act: str) -> None:
+    run = Run(Write("expressions", WRITES["expressions"], True), 3)
+    n = run.places()
+    assert n > 60
+    for k in range(1, n + 1):
+        run.at(k, *ACTS[act])
+
+
 def test_a_first_compile_is_interrupted() -> None:
     _try(Training("SGD momentum", True), SAMPLES, 0)
 

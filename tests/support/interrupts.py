@@ -290,6 +290,12 @@ def _decorated(xp: Any, s: Any) -> None:
     s["v"] += s["b"][:3]
 
 
+def _expressions(xp: Any, s: Any) -> None:
+    """The operators, and functions, each by the path of a step that is known."""
+    s["b"] = abs(s["b"] - s["a"]) / 2 + xp.exp(-s["a"] * 0.1)
+    s["a"] = xp.where(s["a"] > 2, -s["a"], s["a"] * 1.5 + 1)
+
+
 def _other_contexts(xp: Any, s: Any) -> None:
     with lt.no_sync(), lt.device("cpu"):
         s["a"] += 1
@@ -345,6 +351,7 @@ WRITES: dict[str, Callable[[Any, Any], None]] = {
     "gradients that are added": _gradients,
     "a gradient of a function": lambda xp, s: s["a"].__isub__(lt.grad(lambda x: (x * x * s["b"]).sum() / 99)(s["a"])),
     "a state that is loaded": _loaded,
+    "expressions": _expressions,
     "other contexts": _other_contexts,
     "a sync that fails": _failing,
 }
@@ -424,6 +431,8 @@ class Run:
     def check(self, s: Any, where: str, raised: bool) -> None:
         """The state is at one of two edges, the steps that follow go on from there, and the thread is alive."""
         got = self.scenario.read(s)
+        while _recorded:
+            assert _recorded.pop().tolist() == [3.0, 3.0, 3.0], f"{where}: what the handler kept"
         i = self.warm + 1
         if raised and same(got, self.edges[self.warm]):
             i = self.warm
@@ -442,11 +451,23 @@ class Run:
 # --- what is done at a place ----------------------------------------------------------------------------------------
 
 _kept = lt.asarray([1.0, 2.0])
+_recorded: list[Any] = []  # by `keeps`
 
 
 def records() -> None:
     """A handler that records, and keeps nothing."""
     (lt.ones(3) * 2 + _kept[0]) * 2
+
+
+def keeps() -> None:
+    """A handler that records, and keeps what it has recorded: it is computed with what it interrupts, or later."""
+    _recorded.append(lt.ones(3) * 2 + _kept[0])
+
+
+def syncs() -> None:
+    """A handler that computes all that is pending, of what it interrupts too."""
+    with contextlib.suppress(IndexError):  # as in `trains`
+        lt.sync()
 
 
 def reads() -> None:
@@ -481,7 +502,9 @@ def trains() -> None:
 ACTS: dict[str, tuple[Callable[[], None], type[BaseException] | None]] = {
     "KeyboardInterrupt": (raises(KeyboardInterrupt), KeyboardInterrupt),
     "records": (records, None),
+    "keeps": (keeps, None),
     "reads": (reads, None),
+    "syncs": (syncs, None),
     "trains": (trains, None),
     "saves": (saves, None),
     "nested": (nested, None),
@@ -490,7 +513,7 @@ ACTS: dict[str, tuple[Callable[[], None], type[BaseException] | None]] = {
 
 def refused(scenario: Scenario, act: str) -> bool:
     """Whether a scenario refuses what the act does: `no_sync()` counts for a signal handler's syncs too."""
-    return "other contexts" in scenario.name and act in ("reads", "trains", "saves", "nested")
+    return "other contexts" in scenario.name and act in ("reads", "syncs", "trains", "saves", "nested")
 
 
 # --- by a real timer -------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ MAPS_SMOOTH = (
 )  # fmt: skip
 MAPS = (
     *MAPS_SMOOTH, "xp.where({t} > 0, {u}, {t})", "xp.where(xp.asarray([k % 2 > 0]), {t}, {u})",
-    "xp.take({t}, xp.asarray([(k + j) % {n} for j in range({n})]), axis=0)", "{t} + xp.arange({d}) * 0.1",
+    "xp.take({t}, xp.asarray([(k + j) % {t}.shape[0] for j in range({t}.shape[0])]), axis=0)", "{t} + xp.arange({d}) * 0.1",
     "xp.round({t} * 4) / 4", "xp.reshape(xp.reshape({t}, (-1,)) * 0.5, {t}.shape)", "xp.pad({t}[1:], ((0, 1), (0, 0)))",
     "xp.tile({t}[:1], ({n}, 1)) * 0.5 + {u}", "{t}.T.T * 0.9", "xp.astype(xp.astype({t}, xp.float32), {t}.dtype)",
     "xp.astype(xp.astype({t}, xp.float16), {t}.dtype)", "xp.fmod({t}, 1.5)", "xp.sign({t}) * 0.5 + {u} * 0.5",
@@ -58,7 +58,7 @@ MAPS = (
 DRAWN = (
     "{t} + lt.random.rand(*{t}.shape) * 0.1", "{t} * lt.random.bernoulli(0.7, shape={t}.shape)",
     "lt.nn.functional.dropout({t}, 0.4) * 0.5", "{t} + lt.random.normal(0.0, 0.1, {t}.shape)",
-    "xp.take({t}, lt.random.permutation({n}), axis=0)",
+    "xp.take({t}, lt.random.permutation({t}.shape[0]), axis=0)",
 )  # fmt: skip
 PRODUCTS = (
     "xp.tanh({t} @ w)", "xp.tanh({t} @ w + v)", "xp.tanh({t} @ w) + {t}[k % {n}] * 0.1", "{t} @ w * 0.2 + {u} * 0.5",
