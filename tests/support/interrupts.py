@@ -292,8 +292,9 @@ def _decorated(xp: Any, s: Any) -> None:
 
 def _expressions(xp: Any, s: Any) -> None:
     """The operators, and functions, each by the path of a step that is known."""
-    s["b"] = abs(s["b"] - s["a"]) / 2 + xp.exp(-s["a"] * 0.1)
-    s["a"] = xp.where(s["a"] > 2, -s["a"], s["a"] * 1.5 + 1)
+    b = abs(s["b"] - s["a"]) / 2 + xp.exp(-s["a"] * 0.1)
+    a = xp.where(s["a"] > 2, -s["a"], s["a"] * 1.5 + 1)
+    s.update({"a": a, "b": b})
 
 
 def _other_contexts(xp: Any, s: Any) -> None:
