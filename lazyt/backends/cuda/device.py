@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from lazyt.backends.cuda import cupy_driver
-from lazyt.backends.cuda.free_blocks import LARGEST, FreeBlocks, Shelf
+from lazyt.backends.cuda.free_blocks import LARGEST, FreeBlocks, FreeList
 from lazyt.backends.cuda.library.cudnn import Cudnn
 from lazyt.backends.cuda.pinned_copies import Staging
 from lazyt.errors import DeviceError, OutOfMemory
@@ -85,20 +85,20 @@ class Device:
         free = self._free.get(key)
         if free is None:
             free = self._free.setdefault(key, FreeBlocks())
-        shelves = {n: free.shelf(n) for n in among if n <= LARGEST}
+        lists = {n: free.of_size(n) for n in among if n <= LARGEST}
         found: list[DeviceBuffer] = []
         name, asked = self.name, False
         for n in sizes:
-            shelf = shelves.get(n)
-            if shelf is None:
+            blocks = lists.get(n)
+            if blocks is None:
                 found.append(self.take(n))
                 continue
             try:
-                found.append(DeviceBuffer(-1, n, name, None, shelf))
+                found.append(DeviceBuffer(-1, n, name, None, blocks))
             except IndexError:
                 asked = True
-                found.append(self.take(n).kept_by(shelf))
-        free.ran(shelves.values(), asked)
+                found.append(self.take(n).kept_by(blocks))
+        free.ran(lists.values(), asked)
         return found
 
     def free_cached(self) -> None:
@@ -184,23 +184,23 @@ class Outcome(Protocol):
 
 
 class DeviceBuffer:
-    """Memory on a device, which goes back to its pool, or to a shelf, with the last reference. NumPy never accesses it.
+    """Memory on a device, which goes back to its pool, or to a free list, with the last reference.
 
-    With a shelf it is what lies there: IndexError if nothing does. `checks`: the index checks that its value depends on
-    and that are not known to have passed.
+    NumPy never accesses it. With a free list it is taken from there: IndexError if that is empty. `checks`: the index
+    checks that its value depends on and that are not known to have passed.
     """
 
-    __slots__ = ("__weakref__", "_owner", "_shelf", "address", "checks", "device", "nbytes")
+    __slots__ = ("__weakref__", "_list", "_owner", "address", "checks", "device", "nbytes")
 
     readonly = False
 
     @uninterrupted
-    def __init__(self, address: int, nbytes: int, device: str, owner: object, shelf: Shelf | None = None) -> None:
-        self._shelf: Shelf | None = None
-        if shelf is not None:
-            address = shelf[-1]
-            del shelf[-1]
-            self._shelf = shelf
+    def __init__(self, address: int, nbytes: int, device: str, owner: object, blocks: FreeList | None = None) -> None:
+        self._list: FreeList | None = None
+        if blocks is not None:
+            address = blocks[-1]
+            del blocks[-1]
+            self._list = blocks
         self.address = address
         self.nbytes = nbytes
         self.device = device
@@ -210,15 +210,15 @@ class DeviceBuffer:
     @uninterrupted
     def __del__(self) -> None:
         # NOTE: no call in here: CPython would look at signals behind it, and drop what a handler raises in a `__del__`.
-        shelf = self._shelf
-        if shelf is not None:
-            shelf += (self.address,)
+        blocks = self._list
+        if blocks is not None:
+            blocks += (self.address,)
 
     @uninterrupted
-    def kept_by(self, shelf: Shelf) -> DeviceBuffer:
-        """This one, which goes to a shelf from now on."""
-        shelf.owners[self.address] = self._owner
-        self._shelf, self._owner = shelf, None
+    def kept_by(self, blocks: FreeList) -> DeviceBuffer:
+        """This one, which goes to a free list from now on."""
+        blocks.owners[self.address] = self._owner
+        self._list, self._owner = blocks, None
         return self
 
     def __repr__(self) -> str:

@@ -14,10 +14,10 @@ LARGEST = 16 << 20
 RUNS = 64
 ASKED = 16
 # With more sizes than this, those of which there is no memory are forgotten.
-SHELVES = 1024
+MOST_SIZES = 1024
 
 
-class Shelf(list[int]):
+class FreeList(list[int]):
     """The addresses of free memory of one size. `lowest`: how many there were at the least.
 
     `owners`: what keeps the memory, by address, also of what is in use. NOTE: not with who uses it: in a cycle of
@@ -46,19 +46,19 @@ class FreeBlocks:
     """The free memory of a device for work on one stream, as CuPy's pool has it."""
 
     def __init__(self) -> None:
-        self.shelves: dict[int, Shelf] = {}
+        self.lists: dict[int, FreeList] = {}
         self._age = 0
 
-    def shelf(self, nbytes: int) -> Shelf:
+    def of_size(self, nbytes: int) -> FreeList:
         """Where memory of this size lies."""
-        found = self.shelves.get(nbytes)
-        return self.shelves.setdefault(nbytes, Shelf()) if found is None else found
+        found = self.lists.get(nbytes)
+        return self.lists.setdefault(nbytes, FreeList()) if found is None else found
 
-    def ran(self, shelves: Iterable[Shelf], asked: bool) -> None:
+    def ran(self, lists: Iterable[FreeList], asked: bool) -> None:
         """A run took memory from these; `asked` CuPy for some of it."""
-        for shelf in shelves:
-            if len(shelf) < shelf.lowest:
-                shelf.lowest = len(shelf)
+        for blocks in lists:
+            if len(blocks) < blocks.lowest:
+                blocks.lowest = len(blocks)
         self._age += ASKED if asked else 1
         if self._age >= RUNS:
             self._trim()
@@ -66,18 +66,18 @@ class FreeBlocks:
     def _trim(self) -> None:
         """Give back what was not used since the last time."""
         self._age = 0
-        for n, shelf in [*self.shelves.items()]:
-            shelf.give_back(shelf.lowest)
-            shelf.lowest = len(shelf)
-            if len(self.shelves) > SHELVES and not shelf.owners:
-                self.shelves.pop(n, None)
+        for n, blocks in [*self.lists.items()]:
+            blocks.give_back(blocks.lowest)
+            blocks.lowest = len(blocks)
+            if len(self.lists) > MOST_SIZES and not blocks.owners:
+                self.lists.pop(n, None)
 
     def clear(self) -> None:
         """Give all of it back."""
-        for shelf in [*self.shelves.values()]:
-            shelf.give_back(len(shelf))
-            shelf.lowest = 0
+        for blocks in [*self.lists.values()]:
+            blocks.give_back(len(blocks))
+            blocks.lowest = 0
 
     def nbytes(self, block: int) -> int:
         """How much there is, in blocks of CuPy's pool."""
-        return sum(-(-n // block) * block * len(shelf) for n, shelf in [*self.shelves.items()])
+        return sum(-(-n // block) * block * len(blocks) for n, blocks in [*self.lists.items()])

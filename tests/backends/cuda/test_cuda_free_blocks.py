@@ -177,36 +177,36 @@ def test_streams_have_their_own(gpu: Keeping) -> None:
 
 def test_as_many_stay_as_were_in_use() -> None:
     blocks = FreeBlocks()
-    shelf = blocks.shelf(8)
+    free = blocks.of_size(8)
     for i in range(5):
-        shelf.append(i)
-        shelf.owners[i] = None
+        free.append(i)
+        free.owners[i] = None
 
     def runs(n: int, takes: int) -> None:
         for _ in range(n):
-            taken = [shelf.pop() for _ in range(takes)]
-            blocks.ran([shelf], False)
-            shelf.extend(taken)
+            taken = [free.pop() for _ in range(takes)]
+            blocks.ran([free], False)
+            free.extend(taken)
 
     runs(RUNS, 3)
-    assert len(shelf) == 5, "the first look is only a look"
+    assert len(free) == 5, "the first look is only a look"
     runs(RUNS, 3)
-    assert len(shelf) == 3
+    assert len(free) == 3
     runs(2 * RUNS, 3)
-    assert len(shelf) == 3
+    assert len(free) == 3
     runs(RUNS, 1)
-    assert len(shelf) == 3
+    assert len(free) == 3
     runs(RUNS, 1)
-    assert len(shelf) == 1
+    assert len(free) == 1
 
 
 def test_sizes_of_which_nothing_is_free_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(free_blocks, "SHELVES", 3)
+    monkeypatch.setattr(free_blocks, "MOST_SIZES", 3)
     blocks = FreeBlocks()
-    kept = blocks.shelf(1)
+    kept = blocks.of_size(1)
     kept.owners[1] = None
     for n in range(2, 9):
-        blocks.shelf(n)
+        blocks.of_size(n)
     for _ in range(RUNS):
         blocks.ran([], False)
-    assert len(blocks.shelves) == 3 and blocks.shelves[1] is kept
+    assert len(blocks.lists) == 3 and blocks.lists[1] is kept
