@@ -27,7 +27,8 @@ import lazyt as lt
 from lazyt.backends.cpu import memory
 from lazyt.config import general
 from lazyt.tracing.trace import local
-from tests.support.interrupt_places import Places, count, raises
+from tests.support.interrupt_acts import ACTS, recorded, refused
+from tests.support.interrupt_places import Places, count
 from tests.support.plans import forget
 
 # --- scenarios -------------------------------------------------------------------------------------------------------
@@ -432,8 +433,8 @@ class Run:
     def check(self, s: Any, where: str, raised: bool) -> None:
         """The state is at one of two edges, the steps that follow go on from there, and the thread is alive."""
         got = self.scenario.read(s)
-        while _recorded:
-            assert _recorded.pop().tolist() == [3.0, 3.0, 3.0], f"{where}: what the handler kept"
+        while recorded:
+            assert recorded.pop().tolist() == [3.0, 3.0, 3.0], f"{where}: what the handler kept"
         i = self.warm + 1
         if raised and same(got, self.edges[self.warm]):
             i = self.warm
@@ -447,74 +448,6 @@ class Run:
             got = self.scenario.read(s)
             assert same(got, self.edges[i]), f"{where}: {i - self.warm} steps later {_differing(got, self.edges[i])}"
         assert float((lt.ones(3) * 2).sum()) == 6.0, where
-
-
-# --- what is done at a place ----------------------------------------------------------------------------------------
-
-_kept = lt.asarray([1.0, 2.0])
-_recorded: list[Any] = []  # by `keeps`
-
-
-def records() -> None:
-    """A handler that records, and keeps nothing."""
-    (lt.ones(3) * 2 + _kept[0]) * 2
-
-
-def keeps() -> None:
-    """A handler that records, and keeps what it has recorded: it is computed with what it interrupts, or later."""
-    _recorded.append(lt.ones(3) * 2 + _kept[0])
-
-
-def syncs() -> None:
-    """A handler that computes all that is pending, of what it interrupts too."""
-    with contextlib.suppress(IndexError):  # as in `trains`
-        lt.sync()
-
-
-def reads() -> None:
-    """A handler that reads a value of its own."""
-    assert float((lt.ones(3) * 2 + _kept[0]).sum()) == 9.0
-
-
-def saves() -> None:
-    """A handler that writes a checkpoint, as one of SIGTERM does, and reads it."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "w.npz")
-        lt.save({"w": _kept, "n": 1}, path)
-        assert lt.load(path)["w"].tolist() == [1.0, 2.0]
-
-
-def nested() -> None:
-    """A handler that is interrupted in its turn, by one that trains, at a place of its own."""
-    Places(40, trains).run(reads)
-
-
-def trains() -> None:
-    """A handler that takes a training step of its own, and syncs."""
-    p = lt.tensor([1.0, 2.0], requires_grad=True)
-    with lt.enable_grad():  # what it interrupts may be an optimizer's step
-        (p * p).sum().backward()
-    lt.optim.SGD([p], lr=0.5).step()
-    with contextlib.suppress(IndexError):  # of what it interrupts, where that is recorded and not yet computed
-        lt.sync()
-    assert p.detach().tolist() == [0.0, 0.0]
-
-
-ACTS: dict[str, tuple[Callable[[], None], type[BaseException] | None]] = {
-    "KeyboardInterrupt": (raises(KeyboardInterrupt), KeyboardInterrupt),
-    "records": (records, None),
-    "keeps": (keeps, None),
-    "reads": (reads, None),
-    "syncs": (syncs, None),
-    "trains": (trains, None),
-    "saves": (saves, None),
-    "nested": (nested, None),
-}
-
-
-def refused(scenario: Scenario, act: str) -> bool:
-    """Whether a scenario refuses what the act does: `no_sync()` counts for a signal handler's syncs too."""
-    return "other contexts" in scenario.name and act in ("reads", "syncs", "trains", "saves", "nested")
 
 
 # --- by a real timer -------------------------------------------------------------------------------------------------
@@ -599,7 +532,7 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         while time.monotonic() < until:
             scenario, name = rng.choice(chosen), a.act or rng.choice([*ACTS])
-            if refused(scenario, name):
+            if refused(scenario.name, name):
                 continue
             general.update(settings)
             run = Run(scenario, rng.randrange(scenario.warmest + 1))
