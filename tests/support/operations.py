@@ -68,3 +68,17 @@ def expected(name: str, args: Any, kwargs: Any, several: bool) -> list[np.ndarra
 
 def wide(a: np.ndarray) -> np.ndarray:
     return a.astype(np.complex128 if a.dtype.kind == "c" else np.float64)
+
+
+def check(name: str, device: str, up_to_sign: tuple[str, ...] = ()) -> None:
+    """Compare an operation on a device with NumPy on each of its samples; those of some names but for the sign."""
+    for args, kwargs in OPS[name].samples():  # type: ignore[misc]
+        with lt.device(device):
+            got = run(name, args, kwargs)
+        for g, w in zip(got, expected(name, args, kwargs, len(got) > 1), strict=True):
+            assert (g.shape, g.dtype) == (w.shape, w.dtype)
+            tolerance = TOLERANCE.get(g.dtype.name, 0)
+            a, e = wide(g), wide(w)
+            if name in up_to_sign:
+                a, e = np.abs(a), np.abs(e)
+            np.testing.assert_allclose(a, e, rtol=tolerance, atol=tolerance / 10)

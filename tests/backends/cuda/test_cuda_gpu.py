@@ -15,7 +15,6 @@ from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cuda import cupy_driver
 from lazyt.backends.cuda.flags import switches as own
 from lazyt.nn import functional as F
-from lazyt.ops.definition import OPS
 from lazyt.runtime import plan_cache
 from tests.support import operations
 from tests.support.cuda.programs import PROGRAMS, flat
@@ -160,16 +159,7 @@ def test_updates_of_a_hundred_tensors_are_those_of_the_cpu(optimizer: str) -> No
 
 @pytest.mark.parametrize("name", operations.NAMES)
 def test_the_operation_table(name: str) -> None:
-    for args, kwargs in OPS[name].samples():  # type: ignore[misc]
-        with lt.device("cuda:0"):
-            got = operations.run(name, args, kwargs)
-        for g, w in zip(got, operations.expected(name, args, kwargs, len(got) > 1), strict=True):
-            assert (g.shape, g.dtype) == (w.shape, w.dtype)
-            tolerance = operations.TOLERANCE.get(g.dtype.name, 0)
-            a, e = operations.wide(g), operations.wide(w)
-            if name in operations.UP_TO_SIGN:
-                a, e = np.abs(a), np.abs(e)
-            np.testing.assert_allclose(a, e, rtol=tolerance, atol=tolerance / 10)
+    operations.check(name, "cuda:0", up_to_sign=operations.UP_TO_SIGN)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])

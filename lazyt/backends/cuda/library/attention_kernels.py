@@ -56,7 +56,7 @@ class Kernels:
     @property
     def fits(self) -> bool:
         """Whether there are kernels for it at these sizes."""
-        return self.keys > 0 and max(self.d, self.e) <= widest(self.call.node.operands[0].dtype)
+        return self.keys > 0 and max(self.d, self.e) <= widest(self.dtype)
 
     @property
     def variant(self) -> Variant:

@@ -3,8 +3,8 @@
 A warp has 16 rows. `mma` multiplies 16 rows by 8 columns over 16 halves or 8 tf32; a thread has two rows, 8 apart, and
 of every 8 columns two neighbours. Own rows stay in registers as its first operand, the widest of a gradient in shared
 memory; tiles lie there as they lie in memory, each row PAD elements longer, so that eight rows of 16 bytes meet no bank
-twice. Weights become the first
-operand of the second product where they are: for tf32 its keys are taken in another order, on both sides.
+twice. Weights become the first operand of the second product where they are: for tf32 its keys are taken in another
+order, on both sides.
 """
 
 from __future__ import annotations
