@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     Capturing = Callable[[Product], AbstractContextManager[tuple[int, int, int, int, int, tuple[int, ...]]]]
 
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED: does not restrict calls of other threads
-# Captured products that a node keeps: operands come back at the same addresses run after run, or every other run.
+# Products that are kept by their addresses, as calls and as captured graphs: operands come back at the same ones run
+# after run, or every other run.
 KEPT = 4
 
 _pointer, _int, _long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong

@@ -15,6 +15,7 @@ from lazyt.backends.common import products
 from lazyt.backends.common.precision import precision
 from lazyt.backends.common.products import NO_TRANS, Choice, leading
 from lazyt.backends.cuda import graph_nodes
+from lazyt.backends.cuda.driver_api import KEPT
 from lazyt.backends.cuda.library import registry
 from lazyt.backends.math.elements import BFLOAT16
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# The calls for so many addresses are kept, which come back run after run, or every other run.
-KEPT = 4
 DTYPES = {np.dtype(t) for t in ("f2", "f4", "f8", "c8", "c16")} | {BFLOAT16}
 
 
