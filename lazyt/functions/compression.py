@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from lazyt.errors import NotSupportedError
+from lazyt.backends.registry import backends
+from lazyt.errors import NotSupportedError, SettingError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.random import Generator, default_generator, get_state, set_state
 from lazyt.functions.sensitivity import Sensitivity
 from lazyt.interrupts import uninterrupted
 from lazyt.ir.bit_allocation import allocate
 from lazyt.ir.compression import BITS, PARTS_OF_A_BIT, Compression
+from lazyt.ir.passes.offload import LEAST
 from lazyt.ir.symbolic import hint, product
 from lazyt.ops.compression import DRAW, MIXED_DRAW
 from lazyt.runtime.context import _Context, sync
 from lazyt.runtime.device import Device
+from lazyt.runtime.memory_budget import OFFLOAD, Budget, Saved
 from lazyt.runtime.plan_cache import Plan
 from lazyt.tracing.current import restore_device, restore_mode, set_device, set_mode
 from lazyt.tracing.record import current_device, record
@@ -37,14 +40,12 @@ __all__ = ["compress"]
 FULL = 64
 # level -> bits of an element, bits of what normalizations save; None: nothing is compressed.
 MIXED = "L3"
+# Levels that move arrays to the host's memory: those of L3, and what is not compressed.
+MIXED_MOVED, SWAP = "L4", "swap"
 LEVELS: dict[str, tuple[int, int] | None] = {"L0": None, "L1": (4, FULL), "L2": (4, 4)}
 REFUSED = {
     "L3.1": "it is L3 with settings of cuDNN and of PyTorch's allocator, which lazyt has not",
-    "L4": "packed arrays are not moved: on a CPU they are in the host's memory already, and on a GPU nothing moves them"
-    " to pinned memory yet; L3 has the same bits",
-    "L5": "packed arrays are not moved, and lazyt's plans leave no gaps in memory to close; L3 has the same bits",
-    "swap": "arrays are not moved: on a CPU they are in the host's memory already, and on a GPU nothing moves them to"
-    " pinned memory yet",
+    "L5": "it is L4 with an allocator that closes gaps, and lazyt's plans leave none; L4 has the same bits",
 }
 # Arrays that `compress.adapt` can tell apart, and the largest sensitivity.
 MOST, CAP = 1024, 1e10
@@ -84,12 +85,16 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
     are then in place of the 4. "L3" gives each sample (along the first axis) and each array bits of its own, 1 to 8,
     `bits` on average, which may be a fraction there: by the range of its values and by how large its gradients were in
     earlier steps, which the object remembers. So it is made once, before the loop, and serves one program of one
-    thread; `samples` says which samples a batch has. Bits are values: others are no other plan.
+    thread; `samples` says which samples a batch has. Bits are values: others are no other plan. "L4" has the same bits
+    as "L3", and packed arrays of at least 64 KiB lie in the host's pinned memory between the passes; "swap" compresses
+    nothing, and moves arrays of at least 64 KiB as they are, as a policy of `budget` that says "offload". Both are for
+    a GPU; where a sync falls between the passes, what it stores stays there.
 
     The random numbers follow `lazyt.random.seed`, and are not those of `lazyt.random`. device: where the arrays are,
     for level "L3" and `adapt`; that of `lazyt.device(...)` by default. Arrays on another device have equal bits.
 
-    Raises ValueError for other bits or levels, NotSupportedError for ActNN's other levels, which move arrays.
+    Raises ValueError for other bits or levels, NotSupportedError for ActNN's levels "L3.1" and "L5", and for "L4" and
+    "swap" on a device whose memory is the host's.
 
     >>> import lazyt as lt
     >>> x, w = lt.ones((64, 64)), lt.ones((64, 64)).requires_grad_()
@@ -103,15 +108,27 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
     def __init__(self, bits: float | None = None, level: str | None = None, *, device: Any = None) -> None:
         if isinstance(level, str) and level in REFUSED:
             raise NotSupportedError(f"not supported: compress(level={level!r}), because {REFUSED[level]}")
-        if level is not None and (not isinstance(level, str) or level not in (*LEVELS, MIXED)):
-            raise ValueError(f"compress: the levels are {', '.join((*LEVELS, MIXED))}, got {level!r}")
+        known = (*LEVELS, MIXED, MIXED_MOVED, SWAP)
+        if level is not None and (not isinstance(level, str) or level not in known):
+            raise ValueError(f"compress: the levels are {', '.join(known)}, got {level!r}")
         self._bits, self._level = bits, level
         self._device = current_device() if device is None else Device.check(device)
+        if level in (MIXED_MOVED, SWAP) and not backends[self._device].capabilities(self._device).offload:
+            also = "; L3 has the same bits" if level == MIXED_MOVED else ""
+            raise NotSupportedError(
+                f"not supported: compress(level={level!r}) on {str(self._device)!r}, because arrays there do not move "
+                f"to the host's memory{also}"
+            )
         self._probe: tuple[int, int, Tensor] | None = None
         self._samples: np.ndarray | None = None
         self._sensitivity: Sensitivity | None = None
-        if level == MIXED:
+        if level in (MIXED, MIXED_MOVED):
             self._mix(2 if bits is None else bits)
+            return
+        if level == SWAP:
+            if bits is not None:
+                raise ValueError(f"compress: level={level!r} keeps arrays as they are, got bits={bits!r}")
+            self._settings = None
             return
         if bits is not None and (type(bits) is not int or bits not in BITS):
             raise ValueError(f"compress: bits are one of {', '.join(map(str, BITS))}, got {bits!r}")
@@ -121,6 +138,9 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
         self._settings = None if each is None else Compression(*each)
 
     def __enter__(self) -> Self:
+        if self._level == SWAP:
+            self._before = set_mode("memory", _swapping(local.trace.mode.memory))
+            return self
         settings, probe = self._settings, self._probe
         if settings is not None and probe is not None:
             settings = replace(settings, table=(), probes=True)
@@ -147,7 +167,7 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
 
     @uninterrupted
     def __exit__(self, *exc: object) -> None:
-        restore_mode("compress", self._before)
+        restore_mode("memory" if self._level == SWAP else "compress", self._before)
         if exc[0] is None and self._settings is not None and local.trace.number != self._trace:
             # A sync came between: what the block has recorded since then draws from here.
             self._draw()
@@ -168,10 +188,10 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
 
     def _mix(self, average: float) -> None:
         if type(average) not in (int, float) or not 1 <= average <= 8:
-            raise ValueError(f"compress: at level {MIXED!r} bits are an average from 1 to 8, got {average!r}")
+            raise ValueError(f"compress: at level {self._level!r} bits are an average from 1 to 8, got {average!r}")
         fixed = max(b for b in BITS if b <= average)
         parts = int(average * PARTS_OF_A_BIT)
-        self._settings = Compression(fixed, fixed, mixed=parts)
+        self._settings = Compression(fixed, fixed, mixed=parts, moves=self._level == MIXED_MOVED)
         self._sensitivity = Sensitivity(parts / PARTS_OF_A_BIT)
 
     def samples(self, indices: Any) -> Self:
@@ -255,6 +275,17 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
         bits = allocate(sensitivity, average * sum(sizes), sizes, BITS)
         self._settings = replace(settings, table=tuple(bits))
         return bits
+
+
+def _swapping(around: Budget | None) -> Budget:
+    """A budget whose policy moves all that is large; the bytes of the one around it."""
+    if around is not None and around.policy is not None:
+        raise SettingError(f"compress: level={SWAP!r} is a policy of memory.budget, and there is one already")
+    return Budget(None if around is None else around.nbytes, _offload)
+
+
+def _offload(value: Saved) -> str | None:
+    return OFFLOAD if value.nbytes >= LEAST else None
 
 
 class _Rounded:

@@ -74,6 +74,7 @@ class Explanation:
             ("work", f"{bytes_text(moved)} moved, {count_text(flops, 'flop')}"),
         ]
         rows += [("again", text) for text in _again(self.plan)]
+        rows += [("offload", text) for text in _offloaded(self.plan)]
         rows += self._notes
         rows += [("on host", x.fallback) for x in ks if x.fallback]
         if self._alone:
@@ -233,6 +234,20 @@ def _again(plan: Plan) -> list[str]:
         f"{plural(len(again), 'value')} of {bytes_text(total)} computed again in the backward, about {time_text(time)}"
     )
     lines = [f"{head}: the memory budget has no room for them"]
+    for a, s in found[:SHOWN]:
+        why = ", as the policy says" if a.asked else ""
+        lines.append(f"{s.operation} {s.dtype} {g.shape_text(s.shape)} at {s.line}: {bytes_text(s.nbytes)}{why}")
+    return lines + [f"and {len(found) - SHOWN} more"] * (len(found) > SHOWN)
+
+
+def _offloaded(plan: Plan) -> list[str]:
+    """The values that a memory budget, or its policy, moves to the host's memory."""
+    moved = () if plan.choice is None else plan.choice.moved
+    found = [(a, described(a.value)) for a in moved]
+    lines = []
+    if found:
+        total = bytes_text(sum(s.nbytes for _, s in found))
+        lines.append(f"{plural(len(found), 'value')} of {total} in the host's memory until the backward reads them")
     for a, s in found[:SHOWN]:
         why = ", as the policy says" if a.asked else ""
         lines.append(f"{s.operation} {s.dtype} {g.shape_text(s.shape)} at {s.line}: {bytes_text(s.nbytes)}{why}")

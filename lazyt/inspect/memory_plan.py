@@ -9,7 +9,7 @@ from lazyt.errors import NoResult, NotSupportedError
 from lazyt.inspect.explain import Explanation, Nothing, explain_whole
 from lazyt.inspect.kernels import sizes
 from lazyt.ir import graph as g
-from lazyt.ir.passes.call_operands import nbytes
+from lazyt.ir.passes.call_operands import is_on_host, nbytes
 from lazyt.ir.passes.saved_values import Sides, saved_values
 from lazyt.runtime.liveness import wanted_of
 from lazyt.runtime.plan_cache import show
@@ -18,12 +18,12 @@ from lazyt.tracing.printer import aligned, bytes_text, html_text, plural, site_t
 from lazyt.tracing.trace import Trace, local
 
 if TYPE_CHECKING:
-    from lazyt.ir.graph import Node
+    from lazyt.ir.graph import Graph, Node
     from lazyt.tracing.tensor_state import Handle
 
 # Lines of a table, and bars of a picture, that are written out.
 SHOWN, BARS, WIDTH = 24, 32, 48
-KEPT, RECOMPUTED, COMPRESSED = "kept", "recomputed", "compressed"
+KEPT, RECOMPUTED, COMPRESSED, OFFLOADED = "kept", "recomputed", "compressed", "offloaded"
 LATER = "a later backward"
 CHECKPOINT = "checkpoint calls its function again"
 NO_CHOICE = "this sync comes before its backward, so a budget computes nothing of it again"
@@ -38,7 +38,7 @@ class SavedLine(NamedTuple):
     nbytes: int
     line: str  # the user's line
     readers: tuple[str, ...]  # the operations whose gradients read it
-    decision: str  # 'kept', 'recomputed' or 'compressed': kept in few bits
+    decision: str  # 'kept', 'recomputed', 'compressed' (kept in few bits) or 'offloaded' (to the host's memory)
     why: str
     made: int = 0  # the launch that makes it, from 1; 0 if a budget recomputes it
     dies: int = 0  # the last launch that reads it; 0 if a budget recomputes it, or if it outlives the run
@@ -75,8 +75,13 @@ class MemoryPlan:
 
     @property
     def kept(self) -> int:
-        """Bytes of the values that are kept for the backward."""
-        return sum(s.nbytes for s in self.saved if s.decision != RECOMPUTED)
+        """Bytes of the values that are kept for the backward on the device."""
+        return sum(s.nbytes for s in self.saved if s.decision not in (RECOMPUTED, OFFLOADED))
+
+    @property
+    def offloaded(self) -> int:
+        """Bytes of the values that lie in the host's memory until the backward reads them."""
+        return sum(s.nbytes for s in self.saved if s.decision == OFFLOADED)
 
     @property
     def recomputed(self) -> int:
@@ -88,13 +93,15 @@ class MemoryPlan:
         parts = [f"{name} {bytes_text(getattr(self, name))}" for name in names]
         lines = [f"peak {bytes_text(self.peak)}: {', '.join(parts)}"]
         if self.saved:
-            count = {what: sum(s.decision == what for s in self.saved) for what in (COMPRESSED, RECOMPUTED)}
+            count = {what: sum(s.decision == what for s in self.saved) for what in (COMPRESSED, RECOMPUTED, OFFLOADED)}
             text = f"the backward reads {plural(len(self.saved), 'value')}: {bytes_text(self.kept)} kept"
             if count[COMPRESSED]:
                 few = sum(s.nbytes for s in self.saved if s.decision == COMPRESSED)
                 text += f" ({count[COMPRESSED]} of them compressed, in {bytes_text(few)})"
             if count[RECOMPUTED]:
                 text += f", {count[RECOMPUTED]} of {bytes_text(self.recomputed)} recomputed"
+            if count[OFFLOADED]:
+                text += f", {count[OFFLOADED]} of {bytes_text(self.offloaded)} in the host's memory"
             lines.append(text)
         largest = sorted(self.saved, key=lambda s: -s.nbytes)
         lines += aligned([_row(s) for s in largest[:SHOWN]], "  ")
@@ -166,6 +173,11 @@ def _readers(nodes: tuple[Node, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{r.site.name} at {site_text(r.site.site)}" for r in nodes if _named(r)))
 
 
+def _behind(moves: tuple[Node, ...], graph: Graph) -> tuple[Node, ...]:
+    """What reads the values that copies from the host's memory make."""
+    return tuple(n for n in graph.nodes if any(x.op == "item" and x.operands[0] in moves for x in n.operands))
+
+
 def _named(n: Node) -> bool:
     return isinstance(n.site, g.Origin)
 
@@ -193,8 +205,10 @@ def _kept(found: Explanation, later: set[tuple[int, int]]) -> list[SavedLine]:
         if n in found.bound.nowhere:  # what reads it is part of the product that makes it
             continue
         decision = RECOMPUTED if n in again else COMPRESSED if n in plan.graph.kept else KEPT
+        decision = OFFLOADED if is_on_host(n) else decision
         span = made.get(n, 0), 0 if n in held else last.get(n, 0)
-        out.append(_line(n, _readers(s.readers), decision, CHECKPOINT if n in again else "", found, span))
+        readers = _behind(s.readers, plan.graph) if decision == OFFLOADED else s.readers
+        out.append(_line(n, _readers(readers), decision, CHECKPOINT if n in again else "", found, span))
     kept = dict.fromkeys(n for name, n in outputs.items() if name in later and n.op != "input")
     out += [_line(n, (LATER,), KEPT, NO_CHOICE, found, (made.get(n, 0), 0)) for n in kept]
     of_later = dict.fromkeys(n for n in stored if n.op != "input" and n not in kept)

@@ -23,4 +23,5 @@ class Compression:
     table: tuple[int, ...] = ()  # bits of each rounded array of a program, in their order, where there are as many
     mixed: int = 0  # the average of bits that differ among samples, in parts; 0: all elements of an array have as many
     by_sample: bool = False  # whether the columns of `Draw.told` are the samples of this program
+    moves: bool = False  # where a backend can, large packed arrays lie in the host's memory
     probes: bool = False  # every rounded array has the largest code that an input says, in words of 8 bits

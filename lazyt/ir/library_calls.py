@@ -27,6 +27,10 @@ FUNCTIONS: dict[str, Function] = {}
 NO_GRADIENT: dict[str, str] = {}
 ON_HOST: dict[str, str] = {}
 
+TO_HOST, TO_DEVICE = "move_to_host", "move_to_device"
+# Functions that passes write, and that no program records: they have no derivative, and no form of a library.
+OF_PASSES = frozenset({TO_HOST, TO_DEVICE})
+
 
 def register(name: str, *, no_gradient: str = "", on_host: str = "") -> Callable[[Function], Function]:
     """Decorator: make a function the meaning of `opaque name`.
@@ -249,6 +253,14 @@ def operation(*rest: Any) -> tuple[Array, ...]:
     with np.errstate(all="ignore"):
         found: tuple[Array, ...] = call.run(np, arrays, recorded)
     return found
+
+
+# Copies of a value to the host's memory and back, beside the kernels (passes/offload.py).
+@register(TO_HOST)
+@register(TO_DEVICE)
+def moved(x: Array) -> Array:
+    """The same values."""
+    return np.array(x)
 
 
 @register("after")

@@ -105,9 +105,12 @@ class budget:  # noqa: N801 - a context manager
     plan is so small; the message has the smallest budget that works, and everything stays pending.
 
     policy: a function of a `Saved` (operation, shape, dtype, nbytes, line, readers) that returns "keep", "recompute",
-    "compress" (of what was recorded under `compress`), or None, which leaves the choice to the planner. Raises
-    NotSupportedError for "offload": no plan moves values to the host's memory. It is called when the step is planned,
-    and must depend on nothing but its argument.
+    "compress" (of what was recorded under `compress`), "offload" (to the host's memory, and back ahead of need), or
+    None, which leaves the choice to the planner. It is called when the step is planned, and must depend on nothing but
+    its argument. Raises NotSupportedError for "offload" on a device whose memory is the host's.
+
+    On a GPU the planner moves values too: to the host's pinned memory as soon as they are made, back before they are
+    read, beside the kernels. It does so where computing a value again would take longer.
 
     Where a sync falls between the forward and the backward pass, the forward's plan keeps all values that a later
     backward reads: there the budget only bounds the peak. Raises TypeError or ValueError for what is no size.
@@ -181,20 +184,22 @@ def plan_within(
 ) -> P:  # fmt: skip
     """A plan within a budget, at these extents; OutOfMemory if there is none. `made` makes one, for a wish."""
     limit, steps = found[0].nbytes, found[1]
-    verdict = None if found[0].policy is None else _verdict(found[0].policy)
+    policy = found[0].policy
 
     def need(plan: P) -> int:
         return needed(plan, extents, scalars)
 
     begun = made.keywords["begun"]
-    choosable = is_choosable(begun.graph) and verdict is None and limit is not None
+    choosable = is_choosable(begun.graph) and policy is None and limit is not None
     usual = made(begun=replace(begun, exact=True)) if choosable else made()
     always, temporaries = _needs(usual, extents, scalars)
-    if verdict is None and (limit is None or always + temporaries <= limit):
+    if policy is None and (limit is None or always + temporaries <= limit):
         return _bounded(usual, limit, scalars)
+    offload = backends[usual.device].capabilities(usual.device).offload
+    verdict = None if policy is None else _verdict(policy, "" if offload else usual.device)
     with_epilogue = {c.node for c in usual.schedule.launches if isinstance(c, MatmulCall) and c.epilogue is not None}
     charged = frozenset(i for i, n in enumerate(usual.graph.nodes) if n in with_epilogue)
-    wish = Wish(None, steps, verdict, None if choosable else charged)
+    wish = Wish(None, steps, verdict, None if choosable else charged, offload)
     if limit is None:
         return made(wish=wish)
     best = _search(lambda aim: made(wish=replace(wish, limit=aim)), always, limit, need)
@@ -323,7 +328,9 @@ def described(s: SavedValue) -> Saved:
     )  # fmt: skip
 
 
-def _verdict(policy: Callable[[Saved], str | None]) -> Callable[[SavedValue], str | None]:
+def _verdict(policy: Callable[[Saved], str | None], host: str) -> Callable[[SavedValue], str | None]:
+    """A policy, asked about saved values. host: the device, if its values cannot move to the host's memory."""
+
     def verdict(s: SavedValue) -> str | None:
         what = described(s)
         try:
@@ -332,14 +339,15 @@ def _verdict(policy: Callable[[Saved], str | None]) -> Callable[[SavedValue], st
             raise
         except Exception as e:
             raise SettingError(f"memory.budget: the policy failed for {what}: {type(e).__name__}: {e}") from e
-        if found == OFFLOAD:
+        if found == OFFLOAD and host:
             raise NotSupportedError(
-                f"not supported: memory.budget's policy returned 'offload' for {what}, because plans move no value to "
-                "the host's pinned memory; 'recompute' and 'compress' make room"
+                f"not supported: memory.budget's policy returned 'offload' for {what}, because values on {host!r} do "
+                "not move to the host's memory; 'recompute' and 'compress' make room"
             )
-        if found not in (None, KEEP, RECOMPUTE, COMPRESS):
+        if found not in (None, KEEP, RECOMPUTE, COMPRESS, OFFLOAD):
             raise SettingError(
-                f"memory.budget: the policy returned {found!r} for {what}; 'keep', 'recompute', 'compress' or None"
+                f"memory.budget: the policy returned {found!r} for {what}; 'keep', 'recompute', 'compress', 'offload' "
+                "or None"
             )
         if found == COMPRESS and (not isinstance(s.node.site, g.Origin) or s.node.site.draw is None):
             raise SettingError(

@@ -95,5 +95,5 @@ def test_a_policy_says_what_is_compressed():
     assert found == {"gelu"}
     with pytest.raises(SettingError, match=r"returned 'compress' for .*, recorded outside of memory\.compress"):
         Run(lt.memory.budget(None, policy=policy), None)
-    with pytest.raises(NotSupportedError, match=r"returned 'offload' for .*, because plans move no value"):
+    with pytest.raises(NotSupportedError, match=r"returned 'offload' for .*, because values on 'cpu' do not move"):
         Run(lt.memory.budget(None, policy=lambda s: "offload"), None)

@@ -13,6 +13,8 @@ from lazyt.backends.cuda.library.scatter import Scatter
 from lazyt.backends.interface import Description
 from lazyt.ir import graph as g
 from lazyt.ir.dtypes import HALVES
+from lazyt.ir.library_calls import TO_HOST
+from lazyt.ir.passes.call_operands import is_move
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall
 
@@ -61,6 +63,8 @@ class LaunchDescription(Description):
         if isinstance(c, LibraryCall):
             assert isinstance(c.node.attrs, g.Opaque)
             fn = c.node.attrs.fn
+            if is_move(c.node):
+                return f"copy {'to' if fn == TO_HOST else 'from'} the host's memory, beside the kernels"
             name = fn.replace("_", ".", 1)
             return f"CuPy {name}" if fn in registry.FUNCTIONS else f"NumPy {name}, on the host"
         return ""

@@ -38,6 +38,8 @@ class Device:
         self.cudnn = Cudnn(self)
         self.staging = Staging(found)
         self._last: Any = None
+        self._aside: Any = None  # of copies beside kernels
+        self._apart = False  # whether work on the caller's stream may not be ordered after all of them
         self._retired: list[tuple[Any, object]] = []
         self._free: dict[int, FreeBlocks] = {}  # by stream
 
@@ -47,11 +49,27 @@ class Device:
 
     def follow(self, stream: Any) -> None:
         """Order what comes on a stream after all work on others."""
+        if self._apart:  # a run was interrupted
+            self.join(stream)
         if self._last is None:
             self._last = stream
         elif stream != self._last:
             self.driver.after(stream, self.driver.record(self._last))
             self._last = stream
+
+    def aside(self, stream: Any) -> Any:
+        """The stream of copies beside kernels, ordered after what was enqueued on the caller's."""
+        if self._aside is None:
+            self._aside = self.driver.new_stream(self.number)
+        self._apart = True
+        self.driver.after(self._aside, self.driver.record(stream))
+        return self._aside
+
+    def join(self, stream: Any) -> None:
+        """Order what comes on a stream after all copies beside kernels."""
+        if self._aside is not None:
+            self.driver.after(stream, self.driver.record(self._aside))
+        self._apart = False
 
     def failure(self, error: Exception) -> DeviceError:
         """What an error of the driver is raised as."""

@@ -40,8 +40,10 @@ from lazyt.backends.cuda.library.attention import Attention
 from lazyt.backends.cuda.library.convolutions import Convolution
 from lazyt.backends.cuda.library.products import ByLibrary, Product, Zeros, is_tf32, read_by
 from lazyt.backends.cuda.library.scatter import Scatter
+from lazyt.backends.cuda.moves import Moves
 from lazyt.config import cpu as switches
 from lazyt.ir import graph as g
+from lazyt.ir.passes.call_operands import is_move
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall
 from lazyt.ir.passes.split_reduction import Piece
@@ -103,7 +105,9 @@ class Executable(ScheduleExecutable):
     def notes(self, bound: Bound) -> list[tuple[str, str]]:
         """How launches are enqueued from the second run on, and which kernels go as one launch."""
         together = together_of(bound)
-        return [("replay", replay_of(self, bound)), *([("together", together)] if together else [])]
+        moved = "" if bound.moves is None else bound.moves.described()
+        found = [("replay", replay_of(self, bound)), ("together", together), ("copies", moved)]
+        return [(word, text) for word, text in found if text]
 
 
 class Bound(Binding):
@@ -115,6 +119,7 @@ class Bound(Binding):
     def __init__(self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
         super().__init__(exe, extents, scalars)
         self.parts: list[Any] = []
+        self.moves = Moves(self) if exe.schedule.on_host else None
         self.lock = threading.RLock()
         self.has_replay = False
         self.flag = [0]
@@ -136,8 +141,11 @@ class Bound(Binding):
             table.extend((0, 0))
             return len(table) - 2
 
+        moves = self.moves
         for region in self.exe.schedule.regions:
             level += 1
+            if moves is not None:
+                steps += moves.before(region)
             planned = [
                 [x for piece in self.pieces_of(c) for x in self._launches(c, piece, table, patches)]
                 for c in region
@@ -234,6 +242,9 @@ class Bound(Binding):
                 return attention.launches(attention.place(table, patches), level)
             attention.place(table, patches)
             return [] if attention.empty else [attention]
+        if isinstance(c, LibraryCall) and is_move(c.node):
+            assert self.moves is not None, "its result is on the host"
+            return [self.moves.of(c)]
         if isinstance(c, LibraryCall) and c.node.attrs.fn in registry.FUNCTIONS:  # type: ignore[union-attr]
             return [_Library(self, c)]
         return [_OnHost(self, c)]
@@ -271,11 +282,17 @@ class Bound(Binding):
                 where.driver.clear(stream, self.word.address, WORD)
             if self.shares is not None:
                 self.shares.send(stream, table)
-            for part in self.parts:
-                if type(part) is Segment:
-                    part.run(stream, table)
-                else:
-                    part.run(Run(stream, bases, outs, inputs))
+            try:
+                for part in self.parts:
+                    if type(part) is Segment:
+                        part.run(stream, table)
+                    else:
+                        part.run(Run(stream, bases, outs, inputs))
+            finally:
+                if self.moves is not None:
+                    # Whatever happened, the memory of this run is free only when its copies are done.
+                    where.join(stream)
+                    self.moves.retire()
             checks = unsettled(inputs[: self.n_inputs])
             if self.word is not None:
                 checks = (Check(where, stream, self.word.address, self.error_of), *checks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from lazyt.ir.graph import Node, Opaque
+from lazyt.ir.library_calls import OF_PASSES, TO_HOST
 from lazyt.ir.passes.casts import rounds
 from lazyt.ir.passes.index_maps import Index, Place, flat, through, whole
 from lazyt.ir.symbolic import Dim, Scope, hint, product
@@ -23,6 +24,16 @@ def buffer_of(n: Node) -> Node:
 def is_delayed_copy(n: Node) -> bool:
     """Whether n copies its operands once the first one is there: what `checkpoint` computes again begins so."""
     return isinstance(n.attrs, Opaque) and n.attrs.fn == "after"
+
+
+def is_move(n: Node) -> bool:
+    """Whether a call copies a value to the host's memory or back: see offload.py."""
+    return isinstance(n.attrs, Opaque) and n.attrs.fn in OF_PASSES
+
+
+def is_on_host(n: Node) -> bool:
+    """Whether a value lies in the host's memory."""
+    return n.op == "item" and isinstance(n.operands[0].attrs, Opaque) and n.operands[0].attrs.fn == TO_HOST
 
 
 def scattered(n: Node) -> tuple[Node, ...]:

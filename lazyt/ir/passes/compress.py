@@ -20,7 +20,8 @@ both sides of it. The pass changes no value of the forward pass.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
@@ -28,6 +29,7 @@ from lazyt.ir.mixed_bits import Mixed, restored
 from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.passes.factor_slopes import factor_slopes
 from lazyt.ir.passes.mixed_compression import Mixer, is_mixed
+from lazyt.ir.passes.offload import LEAST, moved
 from lazyt.ir.passes.saved_values import carries
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, SOURCES
 from lazyt.ir.quantize import Packed, exactly, quantized, unpacked
@@ -54,12 +56,12 @@ LINEAR = frozenset({"add", "sub", "mul", "div", "neg", "cast"})
 
 
 def compress(
-    graph: Graph, scope: Scope | None, mixes: bool = True, only: Collection[Node] | None = None
+    graph: Graph, scope: Scope | None, mixes: bool = True, only: Collection[Node] | None = None, moves: bool = False
 ) -> Graph:  # fmt: skip
     """The graph with what its backward reads in few bits; the same graph where nothing was recorded so.
 
-    mixes: whether samples may have bits of their own. only: of a graph that is `factored`, what is packed; by default
-    all that may be.
+    mixes: whether samples may have bits of their own. moves: whether packed arrays may move to the host. only: of a
+    graph that is `factored`, what is packed; by default all that may be.
     """
     if only is None:
         graph = factored(graph, scope)
@@ -68,7 +70,7 @@ def compress(
     cut = Cut(graph)
     if only is not None:
         cut.packs = {n: bits for n, bits in cut.packs.items() if n in only}
-    return _Compressor(graph, scope, cut, mixes).run() if cut.packs else graph
+    return _Compressor(graph, scope, cut, mixes, moves).run() if cut.packs else graph
 
 
 def factored(graph: Graph, scope: Scope | None) -> Graph:
@@ -248,7 +250,7 @@ def _reported(n: Node) -> int:
 
 
 class _Compressor:
-    def __init__(self, graph: Graph, scope: Scope | None, cut: Cut, mixes: bool) -> None:
+    def __init__(self, graph: Graph, scope: Scope | None, cut: Cut, mixes: bool, moves: bool) -> None:
         self.graph, self.cut = graph, cut
         self.b = Builder(scope)
         self.new: dict[Node, Node] = {}
@@ -264,6 +266,8 @@ class _Compressor:
             self.ordinals[n] = of_draw[draw.step]
             of_draw[draw.step] += 1
         self.again: dict[Node, Node] = {}  # what carries reads in place of a value
+        self.moves = moves
+        self.fetches: dict[Node, dict[Node, Callable[[], Node]]] = {}  # of what is packed: its parts that lie elsewhere
         self.mixer = Mixer(self.b, [n for n in self.rounded if mixes and is_mixed(n)])
 
     def run(self) -> Graph:
@@ -322,6 +326,10 @@ class _Compressor:
             self.packed[n] = quantized(b, x, bits, seed, counter, ordinal, top)
         else:
             self.packed[n] = exactly(b, x, bits)
+        if self.moves and draw.settings.moves:
+            back = g.pulled(n.site)
+            large = [part for part in self.packed[n].stored if size_of(part) >= LEAST]
+            self.fetches[n] = {part: moved(b, part, b.site, back)[1] for part in large}
 
     def _weigh(self, n: Node) -> None:
         """What carries, and a value of mixed bits is multiplied with: the error of that counts by how large it is."""
@@ -338,6 +346,14 @@ class _Compressor:
         given = b.make("input", (), tops.attrs, tops.shape, tops.dtype)
         return b.reshape(b.slice(given, (row, number), (1, 1), (1, 1)), ())
 
+    def _fetched(self, x: Node) -> Packed | Mixed:
+        """What x is packed as, where the backward reads it."""
+        p = self.packed[x]
+        back = {part: fetch() for part, fetch in self.fetches.get(x, {}).items()}
+        names = [f.name for f in fields(p) if getattr(p, f.name) in back] if back else ()
+        changed: dict[str, Any] = {name: back[getattr(p, name)] for name in names}
+        return replace(p, **changed) if back else p
+
     def _read(self, n: Node) -> Node:
         """The value in place of n that what carries reads: in few bits, or made again of what is."""
         todo = [n]
@@ -347,7 +363,7 @@ class _Compressor:
                 todo.pop()
             elif x in self.packed:
                 self.b.site = g.pulled(x.site)
-                p = self.packed[x]
+                p = self._fetched(x)
                 self.again[x] = restored(self.b, p) if isinstance(p, Mixed) else unpacked(self.b, p)
             elif x in self.cut.through and (inner := self.cut.moved(x)) is not None:
                 if inner in self.again:

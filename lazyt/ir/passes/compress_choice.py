@@ -39,10 +39,10 @@ def is_choosable(graph: Graph) -> bool:
     return bool(draws) and all(d.told is None and not d.settings.table for d in draws)
 
 
-def compress_within(graph: Graph, scope: Scope | None, wish: Wish) -> Graph:
+def compress_within(graph: Graph, scope: Scope | None, wish: Wish, moves: bool = False) -> Graph:
     """The graph with what a wish's limit has no room for in few bits."""
     if not is_choosable(graph):
-        return wish.once("compress", graph, lambda: compress(graph, scope))
+        return wish.once("compress", graph, lambda: compress(graph, scope, moves=moves))
     made = wish.once("factored", graph, lambda: factored(graph, scope))
     found = wish.once("choice", made, lambda: _Choices(made, scope, wish))
     packed = found.packed(wish.limit)

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from lazyt.ir.attention import is_attention
-from lazyt.ir.passes.call_operands import bytes_hint, is_delayed_copy
+from lazyt.ir.passes.call_operands import bytes_hint, is_delayed_copy, is_move, is_on_host
 
 # Of all bytes, the share that what checks indices may write to come first.
 FIRST = 16
@@ -77,7 +77,9 @@ def may_fail(c: Launch) -> bool:
 def _is_call(c: Launch) -> bool:
     """Whether a launch may be a call from Python, which may fail."""
     node = getattr(c, "node", None)
-    return node is not None and node.op == "opaque" and not is_attention(node) and not is_delayed_copy(node)
+    if node is None or node.op != "opaque":
+        return False
+    return not (is_attention(node) or is_delayed_copy(node) or is_move(node))
 
 
 class _Memory:
@@ -85,7 +87,10 @@ class _Memory:
 
     def __init__(self, launches: Sequence[Launch], outputs: Collection[Node]) -> None:
         self.launches = launches
-        self.touched = [[n for n in c.reads | c.writes if n.op != "input" and n not in outputs] for c in launches]
+        self.touched = [
+            [n for n in c.reads | c.writes if n.op != "input" and n not in outputs and not is_on_host(n)]
+            for c in launches
+        ]
         self.sizes = {n: bytes_hint(n) for touched in self.touched for n in touched}
         self.total = sum(self.sizes.values())
         self.users: dict[Node, list[int]] = {}

@@ -74,9 +74,10 @@ def _recompute(p: Program, options: Options) -> Program:
 def _compress(p: Program, options: Options) -> Program:
     if p.exact:
         return p
+    whole = options.later is None
     if options.wish is None:
-        return replace(p, graph=compress(p.graph, p.scope, options.later is None))
-    return replace(p, graph=compress_within(p.graph, p.scope, options.wish))
+        return replace(p, graph=compress(p.graph, p.scope, whole, moves=whole and options.offload))
+    return replace(p, graph=compress_within(p.graph, p.scope, options.wish, options.offload))
 
 
 def _save_residuals(p: Program, options: Options) -> Program:

@@ -31,6 +31,7 @@ class Wish:
     # Numbers of the products of this graph that have an epilogue if nothing is computed again: how a product is
     # computed, hence its last bits, must not depend on the budget.
     charged: frozenset[int] | None = frozenset()  # None: bits may depend on it, because some are compressed
+    offload: bool = False  # values may be moved to the host's memory
     # What was found of a graph already, for wishes that differ in their limit alone.
     known: dict[tuple[Hashable, int], tuple[Graph, Any]] = field(default_factory=dict)
 
@@ -46,7 +47,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Again:
-    """A value that is computed again: what was stored, who reads it, and the nanoseconds that takes, about."""
+    """A value that is computed again, or moved: what was stored, its readers, and the nanoseconds that takes, about."""
 
     value: SavedValue
     cost: float
@@ -62,6 +63,7 @@ class Choice:
     again: tuple[Again, ...] = ()
     held: Held = field(default_factory=Held)
     numbers: Mapping[Node, int] = field(default_factory=dict)  # of a node: its number in the graph before the pass
+    moved: tuple[Again, ...] = ()  # what lies in the host's memory meanwhile
 
     @property
     def peak(self) -> int:

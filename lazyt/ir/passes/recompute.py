@@ -7,6 +7,8 @@ The copies are nodes of their own, made just before their first reader and never
 computes a cheap one inside the kernel that reads it. Each has its operation, its operands (or copies of them) and its
 attributes, random numbers their counter too, so nothing changes a bit.
 
+On a backend that can, a value may be moved to the host's memory instead (offload.py): then the copy is what comes back.
+
 Which values: `checkpoint_search.solve`, on the values that are stored when everything is kept. It counts the time to
 compute a value again by the rates below, which are constants: the same program has the same plan on every machine. What
 may fail (an index that is data), what has an effect, and library calls other than attention are not done twice.
@@ -15,16 +17,18 @@ may fail (an index that is data), what has an effect, and library calls other th
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
+from lazyt.ir.library_calls import TO_DEVICE, TO_HOST
 from lazyt.ir.passes.call_operands import buffer_of, bytes_hint
 from lazyt.ir.passes.checkpoint_search import solve
 from lazyt.ir.passes.checkpointing import Problem, Value
 from lazyt.ir.passes.fuse import fuse
 from lazyt.ir.passes.moments import Held, ends_of_steps, moments
+from lazyt.ir.passes.offload import LEAST, NANOSECONDS, call_of
 from lazyt.ir.passes.recomputation import Again, Choice, Wish
 from lazyt.ir.passes.saved_values import SavedValue, Sides, saved_values, stored_operands
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, SOURCES
@@ -42,6 +46,8 @@ OPERATIONS = 8.0  # of elementwise operations; one that is a polynomial counts a
 COSTLY = 12
 REDUCED = 2  # operations of a reduction, for each element
 NEVER = 1e18  # of what is not done twice
+# What a policy says of values that are not computed again.
+KEPT = frozenset({"keep", "compress", "offload"})
 
 # Operations that are not done twice: they may fail for their data, or be anything.
 ONCE = frozenset({"gather", "position", "scatter", "opaque"})
@@ -53,16 +59,18 @@ def recompute(p: Program, wish: Wish, rounds: bool = True) -> Program:
         return p
     stored, sides, held, saved, model = wish.once("recompute", p.graph, lambda: _found(p, wish, rounds))
     keep = model.problem.all_kept if wish.limit is None else solve(model.problem, wish.limit)
-    keep -= model.asked
+    keep = (keep - model.asked - model.pressed) | {~i for i in model.pressed}
     numbers = {n: i for i, n in enumerate(p.graph.nodes)}
-    lost = {n for i, n in enumerate(model.vertices) if i not in keep}
-    if not lost:
+    moved = {n for i, n in enumerate(model.vertices) if i not in keep and ~i in keep}
+    lost = {n for i, n in enumerate(model.vertices) if i not in keep and n not in moved}
+    if not lost and not moved:
         return replace(p, choice=Choice(model.problem, keep, held=held, numbers=numbers))
-    graph, held, numbers = _Rewriter(p.graph, stored, sides, lost, numbers, held.kept).run()
-    cost = {n: model.problem.values[i].cost for i, n in enumerate(model.vertices)}
-    asked = {model.vertices[i] for i in model.asked}
-    again = tuple(Again(s, cost[s.node], s.node in asked) for s in saved if s.node in lost)
-    return replace(p, graph=graph, choice=Choice(model.problem, keep, again, held, numbers))
+    graph, held, numbers = _Rewriter(p.graph, stored, sides, lost, numbers, held.kept, moved).run()
+    values = dict(zip(model.vertices, model.problem.values, strict=True))
+    asked = {model.vertices[i] for i in model.asked | model.pressed}
+    again = tuple(Again(s, values[s.node].cost, s.node in asked) for s in saved if s.node in lost)
+    sent = tuple(Again(s, NANOSECONDS * bytes_hint(s.node), s.node in asked) for s in saved if s.node in moved)
+    return replace(p, graph=graph, choice=Choice(model.problem, keep, again, held, numbers, sent))
 
 
 def _found(p: Program, wish: Wish, rounds: bool) -> tuple[set[Node], Sides, Held, list[SavedValue], Model]:
@@ -71,11 +79,20 @@ def _found(p: Program, wish: Wish, rounds: bool) -> tuple[set[Node], Sides, Held
     held = Held(ends_of_steps(p.graph), moments=moments(p.graph, sides.backward))
     stored = fuse(p.graph, p.scope, held=held, rounds=rounds).stored
     saved = saved_values(p.graph, stored, sides)
-    return stored, sides, held, saved, Model(p.graph, stored, sides, saved, wish)
+    return stored, sides, held, saved, _model(p.graph, stored, sides, saved, wish)
+
+
+def _model(graph: Graph, stored: set[Node], sides: Sides, saved: Sequence[SavedValue], wish: Wish) -> Model:
+    if not wish.offload:
+        return Model(graph, stored, sides, saved, wish)
+    # On the device a value in the host's memory takes nothing until it is back; 0 would say that it may not move.
+    sizes = {s.node: bytes_hint(s.node) for s in saved}
+    packing = {n: Packing(1, size, NANOSECONDS * size) for n, size in sizes.items() if size > 1}
+    return Model(graph, stored, sides, saved, wish, packing, moving=True)
 
 
 class Packing(NamedTuple):
-    """What a value takes in few bits: bytes, those while it is read, and nanoseconds to pack and unpack it."""
+    """What a value takes in few bits, or elsewhere: bytes, those while it is read, nanoseconds there and back."""
 
     nbytes: int
     unpacked: int
@@ -87,8 +104,9 @@ class Model:
 
     def __init__(
         self, graph: Graph, stored: set[Node], sides: Sides, saved: Sequence[SavedValue], wish: Wish,
-        packing: Mapping[Node, Packing] | None = None,
+        packing: Mapping[Node, Packing] | None = None, moving: bool = False,
     ) -> None:  # fmt: skip
+        """moving: `packing` is of values in the host's memory, not in few bits."""
         outputs = {buffer_of(n) for n in graph.outputs}
         forward = [n for n in graph.nodes if n in stored and n not in sides.backward and n.op != "opaque"]
         self.vertices = [n for n in forward if n.op not in SOURCES]
@@ -96,33 +114,33 @@ class Model:
         late = _Times(graph, stored, sides, outputs)
         reads = {s.node: tuple(sorted({late.at[r] for r in s.readers})) for s in saved}
         verdict = wish.verdict
-        theirs = [s for s in saved if isinstance(s.node.site, g.Origin) and s.node not in graph.kept]
-        chosen = [s for s in theirs if s.node.site.step in wish.steps]
+
+        def under_budget(n: Node) -> bool:
+            return isinstance(n.site, g.Origin) and n.site.step in wish.steps
+
+        chosen = [s for s in saved if s.node not in graph.kept and under_budget(s.node)]
         verdicts = {} if verdict is None else {s.node: verdict(s) for s in chosen}
+        way = "offload" if moving else "compress"  # what `packing` stands for
         values: list[Value] = []
         asked: set[int] = set()
         pressed: set[int] = set()
         told: set[int] = set()
         for i, n in enumerate(self.vertices):
             inner, once = _inside(n, stored)
-            fixed = (
-                once
-                or n in outputs
-                or n in graph.kept
-                or not isinstance(n.site, g.Origin)
-                or n.site.step not in wish.steps
-            )
+            fixed = once or n in outputs or n in graph.kept or not under_budget(n)
             operands = tuple(sorted({number[x] for x in stored_operands(n, stored) if x in number and x is not n}))
             if not fixed and verdicts.get(n) == "recompute":
                 asked.add(i)
             size = 0 if n in outputs else bytes_hint(n)
             few = packing.get(n) if packing and n not in outputs and n in reads else None
             said = verdicts.get(n)
-            if said == "compress" and few is not None:
+            if moving and not (under_budget(n) and (size >= LEAST or said == way)):
+                few = None
+            if said == way and few is not None:
                 pressed.add(i)
-            if said in ("keep", "compress") or few is None or few.nbytes >= size:
-                fixed, few = fixed or said in ("keep", "compress"), None if said != "compress" else few
-            told.update([i] if said in ("keep", "recompute") else ())
+            if said in KEPT or few is None or few.nbytes >= size:
+                fixed, few = fixed or said in KEPT, None if said != way else few
+            told.update([i] if said in {"keep", "recompute", "offload"} - {way} else ())
             cost, times = sum(map(_nanoseconds, inner)), reads.get(n, ())
             if few is None:
                 values.append(Value(size, cost, operands, times, fixed))
@@ -207,23 +225,25 @@ class _Rewriter:
 
     def __init__(
         self, graph: Graph, stored: set[Node], sides: Sides, lost: set[Node], numbers: Mapping[Node, int],
-        ends: frozenset[Node],
+        ends: frozenset[Node], moved: set[Node],
     ) -> None:  # fmt: skip
         self.ends = ends  # they are stored, and so are copies of them
         self.graph, self.stored, self.sides, self.lost = graph, stored, sides, lost
+        self.moved = moved  # what comes back from the host
+        self.there: dict[Node, Node] = {}  # these in the host's memory
         self.numbers = dict(numbers)
         self.new: dict[Node, Node] = {}  # a node -> what stands for it in the new graph
         self.copies: dict[Node, Node] = {}
         self.nodes: list[Node] = []
         self.kept: set[Node] = set()
         self.late: set[Node] = set()
-        # Forward nodes that cannot be read in the backward: they are lost, or computed from something that is.
+        # Forward nodes that cannot be read in the backward: they are lost or moved, or computed from such.
         # NOTE: with the result of a call goes the call, for the copy: a call has one node for each of its results.
         self.gone: set[Node] = {n.operands[0] for n in lost if n.op == "item"}
         for n in graph.nodes:
             if n not in sides.backward and n.op not in SOURCES:
                 through = n not in stored or n.op == "opaque"
-                if n in lost or (through and any(x in self.gone for x in n.operands)):
+                if n in lost or n in moved or (through and any(x in self.gone for x in n.operands)):
                     self.gone.add(n)
 
     def run(self) -> tuple[Graph, Held, dict[Node, int]]:
@@ -235,10 +255,13 @@ class _Rewriter:
                 self.late.add(self.new[n])
             else:
                 xs = tuple(self.new[x] for x in n.operands)
-                # NOTE: nothing has changed yet before the first node of a backward.
-                self.new[n] = n if not self.late else self._add(n, xs, n.site, n)
-                if not self.late:
+                # NOTE: nothing has changed yet before the first node of a backward, or the first that moves.
+                as_it_was = not self.late and not self.there
+                self.new[n] = n if as_it_was else self._add(n, xs, n.site, n)
+                if as_it_was:
                     self.nodes.append(n)
+                if n in self.moved:
+                    self.there[n] = self._move(TO_HOST, self.new[n], n.site, n)
         outputs = [self.new[n] for n in self.graph.outputs]
         packed = frozenset(self.new[n] for n in self.graph.kept)
         graph = Graph(g.reachable(outputs), outputs, packed, self.graph.rounded)
@@ -250,11 +273,22 @@ class _Rewriter:
 
     def _add(self, n: Node, operands: tuple[Node, ...], site: object, of: Node) -> Node:
         """A node like n, at the end of the new graph."""
+        return self._made(n.op, operands, n.attrs, n.shape, n.dtype, site, of)
+
+    def _made(
+        self, op: str, operands: tuple[Node, ...], attrs: Any, shape: g.Shape, dtype: Any, site: object, of: Node
+    ) -> Node:  # fmt: skip
         serial = self.nodes[-1].serial + 1 if self.nodes else 0
-        made = Node(n.op, operands, n.attrs, n.shape, n.dtype, serial, site)
+        made = Node(op, operands, attrs, shape, dtype, serial, site)
         self.nodes.append(made)
         self.numbers[made] = self.numbers[of]
         return made
+
+    def _move(self, fn: str, x: Node, site: object, of: Node) -> Node:
+        """x on the other side."""
+        op, operands, attrs, shape, dtype = call_of(fn, x)
+        call = self._made(op, operands, attrs, shape, dtype, site, of)
+        return self._made("item", (call,), g.Item(0), x.shape, x.dtype, site, of)
 
     def _read(self, x: Node) -> Node:
         """What the backward reads for x."""
@@ -264,7 +298,8 @@ class _Rewriter:
         todo = [x]
         while todo:
             n = todo[-1]
-            missing = [y for y in n.operands if y in self.gone and y not in self.copies]
+            needed = () if n in self.moved else n.operands
+            missing = [y for y in needed if y in self.gone and y not in self.copies]
             if n in self.copies or not missing:
                 todo.pop()
                 if n not in self.copies:
@@ -274,11 +309,15 @@ class _Rewriter:
         return self.copies[x]
 
     def _copy(self, n: Node) -> None:
+        site = g.Origin(n.site.name, n.site.site, True, n.site.step, True) if isinstance(n.site, g.Origin) else n.site
+        if n in self.moved:
+            back = self.copies[n] = self._move(TO_DEVICE, self.there[n], site, n)
+            self.late.update((back, back.operands[0]))
+            return
         for y in n.operands:
             if y not in self.gone:
                 self._keep(y)
         xs = tuple(self.copies[y] if y in self.gone else self.new[y] for y in n.operands)
-        site = g.Origin(n.site.name, n.site.site, True, n.site.step, True) if isinstance(n.site, g.Origin) else n.site
         made = self.copies[n] = self._add(n, xs, site, n)
         self.late.add(made)
 

@@ -20,6 +20,7 @@ from lazyt.ir.passes.call_operands import (
     dense,
     fill,
     is_delayed_copy,
+    is_on_host,
     single,
     strided,
 )
@@ -27,6 +28,7 @@ from lazyt.ir.passes.equal_groups import Kernels
 from lazyt.ir.passes.fusion_result import Call, Fused, Group
 from lazyt.ir.passes.kernelize import KernelCall, ScalarArg
 from lazyt.ir.passes.memory_order import order_for_memory
+from lazyt.ir.passes.offload import fetched_ahead, has_moves, linger
 from lazyt.ir.prims import CONVOLUTIONS
 from lazyt.ir.records import dataclass
 from lazyt.ir.scan import BLOCK, SCANS
@@ -158,6 +160,7 @@ class Schedule:
     outputs: list[Node]  # the stored node behind each output of the graph
     stored: list[Node]  # every node with a buffer that this plan allocates
     lives: dict[Node, tuple[int, int]] = field(default_factory=dict)  # temporary -> first and last region that uses it
+    on_host: dict[Node, tuple[int, int]] = field(default_factory=dict)  # the same, of values in the host's memory
     arranged: bool = False  # whether its kernels have the form that a backend's code generator takes
     donations: list[Donation] | None = None  # which results may take an input's memory, once a backend asked
     # Whether operands may stay packed from run to run: not of training steps, nor under a memory budget.
@@ -204,14 +207,21 @@ def ordered(graph: Graph, fused: Fused, launches: Sequence[Launch], memory: bool
     stored = sorted(fused.stored - {n for n in fused.stored if n.op == "opaque"}, key=lambda n: n.serial)
     stored += [c.scratch for c in launches if isinstance(c, ScatterCall | LibraryCall) and c.scratch is not None]
     kept = set(outputs)
+    moves = has_moves(launches)
+    if moves:
+        regions = fetched_ahead(regions, kept)
     lives: dict[Node, tuple[int, int]] = {}
+    on_host: dict[Node, tuple[int, int]] = {}
     for i, region in enumerate(regions):
         for call in region:
             for n in call.writes | call.reads:
                 if n.op != "input" and n not in kept:
-                    first, _ = lives.get(n, (i, i))
-                    lives[n] = (first, i)
-    return Schedule(regions, graph, outputs, stored, lives)
+                    those = on_host if moves and is_on_host(n) else lives
+                    first, _ = those.get(n, (i, i))
+                    those[n] = (first, i)
+    if moves:
+        linger(regions, lives)
+    return Schedule(regions, graph, outputs, stored, lives, on_host)
 
 
 def _mark_phases(launches: Sequence[Launch]) -> None:

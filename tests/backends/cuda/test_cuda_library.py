@@ -23,7 +23,7 @@ from tests.support.cuda.fake import FakeDriver
 def test_every_opaque_function_has_a_gpu_form_or_a_reason() -> None:
     """One list for both backends: what the CPU does, the GPU does, or says that it asks the host."""
     assert not set(registry.FUNCTIONS) & set(registry.ON_HOST)
-    assert set(registry.FUNCTIONS) | set(registry.ON_HOST) == set(library_calls.FUNCTIONS)
+    assert set(registry.FUNCTIONS) | set(registry.ON_HOST) == set(library_calls.FUNCTIONS) - library_calls.OF_PASSES
 
 
 RNG = np.random.default_rng(1)

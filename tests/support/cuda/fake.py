@@ -161,6 +161,10 @@ class FakeDriver:
         self._device_of(address, nbytes)
         stream.todo.append(lambda: ctypes.memset(address, 0, nbytes) and None)
 
+    def new_stream(self, device: int) -> FakeStream:
+        self._streams.append(FakeStream())
+        return self._streams[-1]
+
     def record(self, stream: FakeStream) -> tuple[FakeStream, int]:
         return stream, len(stream.todo)
 
