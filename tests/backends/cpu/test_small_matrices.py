@@ -371,3 +371,23 @@ def test_a_few_large_matrices_are_left_to_numpy():
         x = lt.linalg.inv(lt.asarray(stack(count, n, n, "f8")))
         assert ("native linalg_inv" in str(lt.explain(x))) == native, (count, n)
     assert "NumPy linalg.inv" in str(lt.explain(lt.linalg.inv(lt.asarray(stack(8, 4, 4, "c16")))))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        [[0.0, np.inf]],
+        [[-np.inf, 2.0, -0.0]],
+        [[1.0, np.inf], [0.0, 2.0]],
+        [[np.inf, 1.0], [0.0, 2.0]],
+        [[-np.inf], [2.0]],
+        [[2.0], [np.nan]],
+        [[np.nan, 1.0], [0.0, np.inf]],
+    ],
+)
+def test_qr_of_what_is_not_finite_is_lapacks(matrix: list[list[float]], dtype: type) -> None:
+    """A reflection that is nothing but 1 is not applied, so infinities do not become NaN."""
+    a = np.asarray(matrix, dtype)
+    for found, expected in zip(values(*lt.linalg.qr(lt.asarray(a) * 1)), np.linalg.qr(a), strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.library.matrix_lanes import A, K, Lanes, M, N, X, Y, larger, muladd
+from lazyt.backends.cpu.library.matrix_lanes import A, K, Lanes, M, N, X, Y, muladd
 from lazyt.backends.math.vector import copysign, fabs, sqrt, where
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lazyt.backends.cpu.codegen.routine import Routine
+    from lazyt.backends.math.vector import Vec
 
 
 def cholesky(r: Routine, dtype: np.dtype, wanted: Sequence[bool]) -> None:
@@ -69,19 +70,21 @@ class Reflections:
         with w.each("0", self.least) as (k, _, _):
             after = w.add(k, 1)
             alpha = w.get(self.at(k, k), "0")
-            with w.each(after, self.m, fabs(alpha)) as (i, found, following):
-                following.append(larger(found[0], fabs(w.get(self.at(i, k), "0"))))
+            with w.each(after, self.m, w.constant(0.0)) as (i, found, following):
+                following.append(_largest(found[0], fabs(w.get(self.at(i, k), "0"))))
+            none = following[0].eq(0.0)
+            most = _largest(following[0], fabs(alpha))
             # What is squared is scaled, so that neither large numbers nor small ones leave the range.
-            scale = w.scale_of(following[0])
+            scale = w.scale_of(most)
             with w.each(after, self.m, w.constant(0.0)) as (i, found, following):
                 x = w.get(self.at(i, k), "0") * scale
                 following.append(muladd(x, x, found[0]))
             rest, head = following[0], alpha * scale
-            none = rest.eq(0.0)
             beta = -copysign(sqrt(muladd(head, head, rest)), head)
             by = where(none, 0.0, 1.0 / (head - beta))
             w.put(self.factors, k, where(none, 0.0, (beta - head) / beta))
-            w.put(self.at(k, k), "0", where(none, alpha, beta * (1.0 / scale)))
+            length = where(most.eq(float("inf")), -copysign(most, alpha), beta * (1.0 / scale))
+            w.put(self.at(k, k), "0", where(none, alpha, length))
             with w.each(after, self.m) as (i, _, _):
                 at = self.at(i, k)
                 w.put(at, "0", w.get(at, "0") * scale * by)
@@ -96,8 +99,10 @@ class Reflections:
         with w.each(after, self.m) as (i, _, _):
             w.accumulate(w.get(self.at(i, k), "0"), w.row(area, w.add(w.mul(i, length), first)), self.sums, count)
         factor = w.get(self.factors, k)
+        # What is nothing but 1 is not applied, as in LAPACK: infinities stay infinities.
+        none = factor.eq(0.0)
         with w.each("0", count) as (j, _, _):
-            total = w.get(self.sums, j) * factor
+            total = where(none, 0.0, w.get(self.sums, j) * factor)
             w.put(self.sums, j, total)
             w.put(head, j, w.get(head, j) - total)
         with w.each(after, self.m) as (i, _, _):
@@ -116,6 +121,11 @@ class Reflections:
         w = self.w
         with w.each("0", self.m) as (i, _, _):
             w.fill(self.at(i, "0"), w.min(i, self.n), 0.0)
+
+
+def _largest(a: Vec, b: Vec) -> Vec:
+    """The greater one; NaN where one is NaN."""
+    return where(a.compare("uno", a), a, where(b.compare("ugt", a), b, a))
 
 
 def qr(r: Routine, dtype: np.dtype, wanted: Sequence[bool]) -> None:
