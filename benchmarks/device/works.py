@@ -327,52 +327,58 @@ def mlp_jax(lib: Any, scale: int) -> Call:
 WIDTH, HEADS, LAYERS, TIME, BATCH, LETTERS = 768, 12, 12, 1024, 8, 50304
 
 
+def gpt_model(lib: Any, scale: int) -> tuple[Any, Callable[[Any], Any]]:
+    """A model of GPT-2's size (of another scale: a tiny one), and its loss as a function of the model."""
+    m = lib.m
+    nn, functional = m.nn, m.nn.functional
+    width, layers, letters = (WIDTH, LAYERS, LETTERS) if scale == 1 else (HEADS * 4, 1, 64)
+    time, batch = (TIME, BATCH) if scale == 1 else (16, 2)
+
+    class Block(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.qkv = nn.LayerNorm(width), nn.Linear(width, 3 * width)
+            self.out, self.norm2 = nn.Linear(width, width), nn.LayerNorm(width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x: Any) -> Any:
+            n, t, _ = x.shape
+            q, k, v = self.qkv(self.norm1(x)).reshape(n, t, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(y.swapaxes(1, 2).reshape(n, t, width))
+            return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+    class GPT(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.token, self.place = nn.Embedding(letters, width), nn.Embedding(time, width)
+            self.blocks = nn.ModuleList([Block() for _ in range(layers)])
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, letters, bias=False)
+
+        def forward(self, tokens: Any, places: Any) -> Any:
+            x = self.token(tokens) + self.place(places)
+            for block in self.blocks:
+                x = block(x)
+            return self.head(self.norm(x))
+
+    rng = np.random.default_rng(5)
+    tokens, targets = (lib.put(rng.integers(0, letters, (batch, time))) for _ in range(2))
+    places = lib.put(np.arange(time))
+    flat = targets.reshape(-1)
+
+    def loss_of(f: Any) -> Any:
+        return functional.cross_entropy(f(tokens, places).reshape(-1, letters), flat)
+
+    return GPT(), loss_of
+
+
 def gpt(dtype: str) -> Make:
     """A GPT-2-sized training step: tf32 products, or all of it in bfloat16."""
 
     def make(lib: Any, scale: int) -> Call:
         lib.precision("high")
-        m = lib.m
-        nn, functional = m.nn, m.nn.functional
-        width, layers, letters = (WIDTH, LAYERS, LETTERS) if scale == 1 else (HEADS * 4, 1, 64)
-        time, batch = (TIME, BATCH) if scale == 1 else (16, 2)
-
-        class Block(nn.Module):  # type: ignore[misc, name-defined]
-            def __init__(self) -> None:
-                super().__init__()
-                self.norm1, self.qkv = nn.LayerNorm(width), nn.Linear(width, 3 * width)
-                self.out, self.norm2 = nn.Linear(width, width), nn.LayerNorm(width)
-                self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-            def forward(self, x: Any) -> Any:
-                n, t, _ = x.shape
-                q, k, v = self.qkv(self.norm1(x)).reshape(n, t, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-                y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-                x = x + self.out(y.swapaxes(1, 2).reshape(n, t, width))
-                return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
-
-        class GPT(nn.Module):  # type: ignore[misc, name-defined]
-            def __init__(self) -> None:
-                super().__init__()
-                self.token, self.place = nn.Embedding(letters, width), nn.Embedding(time, width)
-                self.blocks = nn.ModuleList([Block() for _ in range(layers)])
-                self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, letters, bias=False)
-
-            def forward(self, tokens: Any, places: Any) -> Any:
-                x = self.token(tokens) + self.place(places)
-                for block in self.blocks:
-                    x = block(x)
-                return self.head(self.norm(x))
-
-        rng = np.random.default_rng(5)
-        tokens, targets = (lib.put(rng.integers(0, letters, (batch, time))) for _ in range(2))
-        places = lib.put(np.arange(time))
-        flat = targets.reshape(-1)
-
-        def loss_of(f: Any) -> Any:
-            return functional.cross_entropy(f(tokens, places).reshape(-1, letters), flat)
-
-        return _step(lib, _moved(lib, GPT(), dtype), loss_of, False, 3e-4)
+        model, loss_of = gpt_model(lib, scale)
+        return _step(lib, _moved(lib, model, dtype), loss_of, False, 3e-4)
 
     return make
 

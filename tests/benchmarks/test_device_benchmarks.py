@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import lazyt as lt
+from benchmarks.device import memory
 from benchmarks.device.__main__ import measure, run_library, table
 from benchmarks.device.libraries import Lazyt
 from benchmarks.device.works import WORKS
@@ -67,3 +68,17 @@ def test_without_a_gpu_it_says_so() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"CUDA_VISIBLE_DEVICES": "-1"})
     assert done.returncode == 2, done.stderr
     assert done.stdout.startswith("no GPU to measure on: ")
+
+
+def test_ways_to_keep_less_run_and_are_compared() -> None:
+    try:
+        found = {f"lazyt {way}": memory.measure(Lazyt("cpu"), way, 4096, 0.001) for way in ("plain", "budget", "L3")}
+    finally:
+        lt.set_float32_matmul_precision("highest")
+    plain, budget, compressed = found.values()
+    assert budget["losses"] == plain["losses"]
+    assert budget["peak"] < plain["peak"]
+    assert compressed["losses"][0] == plain["losses"][0]
+    lines = memory.table({**found, "torch plain": {"failure": "ImportError: none"}})
+    assert lines[1].startswith("lazyt plain")
+    assert lines[-1].endswith("ImportError: none")

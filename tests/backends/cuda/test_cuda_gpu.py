@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from typing import Any
@@ -400,3 +401,43 @@ def test_products_of_every_dtype() -> None:
             back = lt.swapaxes(other, -1, -2).copy()
             for got in (there @ other, there @ lt.swapaxes(back, -1, -2)):
                 np.testing.assert_allclose(got.astype(wide).numpy(), want, rtol=tolerance, atol=tolerance * k**0.5)
+
+
+@pytest.mark.parametrize("how", ["policy", "swap", "L4"])
+def test_values_in_the_hosts_memory_change_no_bit(how: str) -> None:
+    """Copies of some megabytes beside kernels that take as long; many turns, of which each could come too early."""
+
+    def context(moves: bool) -> Any:
+        if how == "L4":
+            return lt.memory.compress(bits=2, level="L4" if moves else "L3", device="cuda:0")
+        if not moves:
+            return contextlib.nullcontext()
+        if how == "swap":
+            return lt.memory.compress(level="swap", device="cuda:0")
+        return lt.memory.budget(None, policy=lambda s: "offload")
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((2048, 1024)).astype(np.float32)]
+    arrays += [rng.standard_normal((1024, 1024)).astype(np.float32) / 32 for _ in range(6)]
+    found = []
+    for moves in (False, True):
+        lt.random.seed(0)
+        x, *weights = (lt.asarray(a, device="cuda:0").requires_grad_(i > 0) for i, a in enumerate(arrays))
+        held = context(moves)
+        optimizer = lt.optim.SGD(weights, lr=1e-3)
+        for i in range(30):
+            optimizer.zero_grad()
+            with held:
+                h = x
+                for w in weights:
+                    h = F.gelu(F.layer_norm(h @ w, (1024,))) + h
+            loss = (h * h).mean()
+            del h
+            loss.backward()
+            optimizer.step()
+            if i == 2 and moves:
+                assert "offloaded" in {s.decision for s in lt.memory.plan(loss).saved}
+            lt.sync()
+        found.append([w.detach().numpy() for w in weights])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
