@@ -110,23 +110,20 @@ def _again(checkpoint: Any, forward: Any) -> Any:
     return lambda x: checkpoint(forward, x, use_reentrant=False)
 
 
-def table(found: dict[str, dict[str, Any]]) -> list[str]:
-    """The lines that are printed: times and peaks by those of the plain step of the same library."""
-    lines = [
-        f"{'way':20}{'ms':>9}{'of plain':>10}{'peak MiB':>10}{'of plain':>10}{'pool MiB':>10}{'first s':>9}  losses"
-    ]
-    for way, cell in found.items():
-        plain = found.get(f"{way.split()[0]} plain", {})
-        if "failure" in cell:
-            lines.append(f"{way:20}{cell['failure']}")
-            continue
-        peak, pool = cell.get("peak", 0), cell.get("pool", 0)
-        lines.append(
-            f"{way:20}{cell['seconds'] * 1e3:9.2f}{cell['seconds'] / plain.get('seconds', float('nan')):10.2f}"
-            f"{peak / 2**20:10.0f}{peak / plain.get('peak', float('nan')):10.2f}{pool / 2**20:10.0f}"
-            f"{cell['first']:9.1f}  {' '.join(f'{x:.5f}' for x in cell['losses'])}"
-        )
-    return lines
+HEADS = ("ms", "of plain", "peak MiB", "of plain", "pool MiB", "first s")
+HEAD = f"{'way':20}{''.join(f'{h:>10}' for h in HEADS)}  losses"
+
+
+def row(way: str, cell: dict[str, Any], plain: dict[str, Any]) -> str:
+    """A line of the table: a way's time and peak, also by those of the plain step of the same library."""
+    if "failure" in cell:
+        return f"{way:20}{cell['failure']}"
+    peak, none = cell.get("peak", 0), float("nan")
+    return (
+        f"{way:20}{cell['seconds'] * 1e3:10.2f}{cell['seconds'] / plain.get('seconds', none):10.2f}"
+        f"{peak / 2**20:10.0f}{peak / plain.get('peak', none):10.2f}{cell.get('pool', 0) / 2**20:10.0f}"
+        f"{cell['first']:10.1f}  {' '.join(f'{x:.5f}' for x in cell['losses'])}"
+    )
 
 
 def run(way: str, device: str, scale: int, seconds: float) -> dict[str, Any]:
@@ -154,12 +151,12 @@ def main() -> None:
         library, way = a.one.split()
         print(json.dumps(measure(LIBRARIES[library](a.device), way, a.scale, a.seconds)), flush=True)
         return
+    print(HEAD)
     found: dict[str, dict[str, Any]] = {}
     for name in WAYS:
         if not a.way or any(word in name for word in a.way):
             found[name] = run(name, a.device, a.scale, a.seconds)
-            print(f"{name}: {found[name].get('failure', 'done')}", file=sys.stderr, flush=True)
-    print("\n".join(table(found)))
+            print(row(name, found[name], found.get(f"{name.split()[0]} plain", {})), flush=True)
 
 
 if __name__ == "__main__":

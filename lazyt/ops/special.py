@@ -59,6 +59,9 @@ def polygamma(b: Builder, x: Node, n: int) -> Node:
     cotangent = b.div(b.cos(f), b.sin(f))
     slope = b.mul(_cotangent_derivative(b, cotangent, n), constant(b, math.pi ** (n + 1), x))
     reflected = b.sub(b.mul(total, constant(b, (-1) ** n * (-1) ** (n + 1) * factorial, x)), slope)
+    # Its poles lie as dense there as they do anywhere: SciPy's value.
+    last = b.eq(x, constant(b, -math.inf, x))
+    reflected = b.select(last, constant(b, (-1) ** (n + 1) * math.inf, x), reflected)
     return b.select(negative, reflected, b.mul(total, constant(b, (-1) ** (n + 1) * factorial, x)))
 
 
@@ -98,11 +101,15 @@ def _polygamma(b: Builder, x: Operand, n: int) -> Node:
 
 
 def _reference(n: int, x: Any) -> Any:
-    """n! zeta(n + 1, x) of positive x: a sum of 40 terms and three of the Euler-Maclaurin formula, for n up to 3."""
+    """n! zeta(n + 1, x) of positive x: a sum of 40 terms and three of the Euler-Maclaurin formula, for n up to 3.
+
+    Infinite at the last of its poles, which SciPy has at -inf.
+    """
     a, s = np.asarray(x, np.float64), n + 1
     z = a + 40
     rest = z**-n / n + z**-s / 2 + s * z ** -(s + 1) / 12 - s * (s + 1) * (s + 2) * z ** -(s + 3) / 720
     total = sum((a + k) ** -s for k in range(40)) + rest
+    total = np.where(a == -np.inf, np.inf, total)
     return ((-1) ** (n + 1) * math.factorial(n) * total).astype(float_of(np.asarray(x).dtype))
 
 

@@ -156,6 +156,12 @@ DEPARTURES: tuple[Departure, ...] = (
         _may_overflow,
     ),
     Departure(
+        ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"),
+        "where one of the two is infinite or NaN and a large weight or element can overflow",
+        "what is added up stays in the dtype to compute in (float32), where NumPy's formula is of float64",
+        _may_overflow,
+    ),
+    Departure(
         ("nll_loss", "cross_entropy"),
         "where weights are so different that their sum loses the small ones",
         "the sum that is divided by is added up in another order, in which large weights cancel to 0 or not",

@@ -79,6 +79,5 @@ def test_ways_to_keep_less_run_and_are_compared() -> None:
     assert budget["losses"] == plain["losses"]
     assert budget["peak"] < plain["peak"]
     assert compressed["losses"][0] == plain["losses"][0]
-    lines = memory.table({**found, "torch plain": {"failure": "ImportError: none"}})
-    assert lines[1].startswith("lazyt plain")
-    assert lines[-1].endswith("ImportError: none")
+    assert memory.row("lazyt budget", budget, plain).startswith("lazyt budget")
+    assert memory.row("torch plain", {"failure": "ImportError: none"}, {}).endswith("ImportError: none")

@@ -148,3 +148,12 @@ def test_what_they_refuse() -> None:
         lt.mvlgamma(lt.ones(2), 0)
     with pytest.raises(DTypeError, match="lgamma: a real dtype is required, got complex64"):
         lt.lgamma(lt.asarray([1j], dtype="complex64"))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_polygamma_at_the_last_of_its_poles(dtype: str) -> None:
+    """SciPy's values at -inf."""
+    x = lt.asarray([-INF, INF], dtype=dtype)
+    for n in (1, 2, 3):
+        sign = (-1) ** (n + 1)
+        np.testing.assert_array_equal(lt.polygamma(n, x).numpy(), [sign * INF, sign * 0.0])

@@ -18,7 +18,7 @@ import lazyt as lt
 from lazyt.config import cpu as switches
 from lazyt.errors import DeviceError, NotSupportedError, OutOfMemory, SettingError
 from lazyt.functions import compression
-from lazyt.ir.passes import compress
+from lazyt.ir.passes import compress, recompute
 from lazyt.nn import functional as F
 from tests.support.cuda.fake import FakeDriver
 
@@ -161,8 +161,9 @@ def test_explain_and_the_plan_say_what_is_moved(gpu: FakeDriver) -> None:
     lt.sync()
 
 
-def test_a_budget_moves_what_takes_long_to_compute_again(gpu: FakeDriver) -> None:
+def test_a_budget_moves_what_takes_long_to_compute_again(gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     """A product that adds up many numbers an element is moved, what is made of it by a cheap function is not."""
+    monkeypatch.setattr(recompute, "NANOSECONDS", 8.0)  # as much as a sum of 800 numbers
     step = Step(width=1536, layers=3, rows=16, kind="gelu")
     expected = step.run(turns=1)
     usual = lt.memory.plan(step.recorded())
@@ -173,6 +174,37 @@ def test_a_budget_moves_what_takes_long_to_compute_again(gpu: FakeDriver) -> Non
     assert "offloaded" in {s.decision for s in plan.saved}
     assert plan.temporaries < usual.temporaries
     _same(step.run(lambda: lt.memory.budget(least), turns=2), expected)
+
+
+def test_a_budget_moves_what_is_not_done_twice(gpu: FakeDriver) -> None:
+    """The rows that positions name may fail for their data, so they are not looked up again."""
+    rng = np.random.default_rng(0)
+    table = lt.asarray(rng.standard_normal((300, 64)).astype(np.float32), device="cuda").requires_grad_()
+    weight = lt.asarray(rng.standard_normal((64, 64)).astype(np.float32), device="cuda").requires_grad_()
+    at = lt.asarray(rng.integers(0, 300, (512,)), device="cuda")
+
+    def record(how: Any) -> Any:
+        table.grad = weight.grad = None
+        with how:
+            h = F.embedding(at, table) @ weight
+            for _ in range(4):
+                h = lt.tanh(h @ weight)
+        loss = (h * h).mean()
+        del h
+        loss.backward()
+        return loss
+
+    record(contextlib.nullcontext())
+    expected = [table.grad.numpy(), weight.grad.numpy()]
+    loss = record(lt.memory.budget(1))
+    with pytest.raises(OutOfMemory) as found:
+        loss.detach().numpy()
+    with lt.memory.budget("1 GiB"):
+        lt.sync()
+    least = int(str(found.value).split("at least ")[1].split(" bytes")[0])
+    plan = lt.memory.plan(record(lt.memory.budget(least)))
+    assert "embedding" in [s.operation for s in plan.saved if s.decision == "offloaded"]
+    _same([table.grad.numpy(), weight.grad.numpy()], expected)
 
 
 def _least(step: Step) -> int:
