@@ -75,6 +75,7 @@ FLAGS = (
     Flag("merge", "general", "an elementwise value is stored before a reduction merges its axes"),
     Flag("turn", "general", "a transposed product is computed, then transposed"),
     Flag("pack", "general", "a matrix that many products read transposed is transposed by each of them"),
+    Flag("inplace", "general", "no temporary takes the memory of another one that dies where it is made"),
     Flag("epilogues", "general", "products have no epilogues"),
     Flag("attention", "general", "attention is a product, a softmax and a product, with its weights in memory"),
     Flag("gemm", "general", "products are BLAS's where possible"),

@@ -144,9 +144,11 @@ def _live(found: Explanation, always: int) -> list[int]:
     size = sizes(found.bound)
     schedule = found.plan.schedule
     change = [0] * (len(schedule.regions) + 1)
+    over = schedule.in_place or {}
     for n, (first, last) in schedule.lives.items():
         if n in found.bound.nowhere:
             continue
+        first += n in over  # until then its memory counts for another one
         change[first] += size(nbytes(n))
         change[last + 1] -= size(nbytes(n))
     out: list[int] = []

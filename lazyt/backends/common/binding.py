@@ -74,6 +74,7 @@ class ScheduleBinding:
                         lives[c, name], sizes[c, name] = (i, i), size
                     if self.products[c].choice.on_stack:
                         del sizes[c.node]
+        over = self._in_place(lives, sizes)
 
         def order(temporary: Temporary) -> tuple[int, int, str]:
             node, name = (temporary, "") if isinstance(temporary, Node) else (temporary[0].node, temporary[1])
@@ -83,9 +84,20 @@ class ScheduleBinding:
         blocks = [(self.aligned(sizes[t]), *lives[t]) for t in largest_first]
         found, top = (by_size if len(blocks) <= MANY_BLOCKS else by_time)(blocks)
         self.offsets: dict[Temporary, int] = dict(zip(largest_first, found, strict=True))
+        self.offsets |= {n: self.offsets[x] for n, x in over.items()}
         # Behind them the calling thread's workspace: its launches run one after another.
         self.workspace_at = top
         return top + self.aligned(self._workspace())
+
+    def _in_place(self, lives: dict[Temporary, tuple[int, int]], sizes: dict[Temporary, int]) -> dict[Node, Node]:
+        """Temporaries that lie in the memory of others, each with the first that lay there, which lives on for them."""
+        over: dict[Node, Node] = {}
+        for n, x in (self.exe.schedule.in_place or {}).items():
+            if n in sizes and (first := over.get(x, x)) in sizes and sizes[n] <= sizes[first]:
+                over[n] = first
+                lives[first] = lives[first][0], max(lives[first][1], lives[n][1])
+                del sizes[n]
+        return over
 
     def _workspace(self) -> int:
         """Bytes of working memory that launches need in the arena beside their arrays, one launch at a time."""

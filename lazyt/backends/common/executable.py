@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.common.expressions import Expressions
 from lazyt.backends.common.host_calls import extents_in
+from lazyt.config import general as switches
 from lazyt.ir.passes.call_operands import nbytes
+from lazyt.ir.passes.in_place import in_place
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, MatmulCall, Schedule
 
@@ -51,6 +53,8 @@ class ScheduleExecutable:
             if isinstance(c, KernelCall):
                 self.arrange(c)
         sched.arranged = True
+        if sched.in_place is None:
+            sched.in_place = in_place(sched.regions, sched.lives) if switches["inplace"] else {}
         self.expressions = Expressions()
         readers: list[KernelCall | AttentionCall] = [
             *sched.kernels,

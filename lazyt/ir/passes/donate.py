@@ -29,19 +29,19 @@ def donations(sched: Schedule) -> list[Donation]:
             writers.setdefault(n, []).append(c)
     kept = {n for n in sched.outputs if n.op == "input"}
     # NOTE: an optimizer's kernel has hundreds of inputs and outputs, so what is asked of each pair is little.
-    kernels: dict[int, _Accessed] = {}
+    kernels: dict[int, Accessed] = {}
     found: list[Donation] = []
     for output in dict.fromkeys(n for n in sched.outputs if n.op != "input"):
         last = writers.get(output, [])
         if not last or len(last) > 2 or output in readers:
             continue
         call, copy = last[-1], last[0] if len(last) == 2 else None
-        writer = _writer(call, output)
+        writer = writer_of(call, output)
         if writer is None or (copy is not None and (not isinstance(copy, KernelCall) or not _is_copy(copy))):
             continue
         kernel = kernels.get(id(writer))
         if kernel is None:
-            kernel = kernels[id(writer)] = _Accessed(writer)
+            kernel = kernels[id(writer)] = Accessed(writer)
         store = kernel.store_of(output)
         if store is None:
             continue
@@ -53,7 +53,7 @@ def donations(sched: Schedule) -> list[Donation]:
             if n.op == "input" and n.dtype == output.dtype and kernel.reads_only_at(n, store)
         ]
         for donor in sorted(candidates, key=lambda n: (n is not own, n.serial)):
-            if donor in kept or _normal(nbytes(donor)) != size or _multiplies(call, donor):
+            if donor in kept or _normal(nbytes(donor)) != size or multiplies(call, donor):
                 continue
             others = [c for c in readers[donor] if c is not call and c is not copy]
             if all(region[id(c)] < region[id(call)] for c in others):
@@ -62,13 +62,13 @@ def donations(sched: Schedule) -> list[Donation]:
     return found
 
 
-def _writer(call: Launch, output: Node) -> KernelCall | None:
+def writer_of(call: Launch, output: Node) -> KernelCall | None:
     """The kernel that writes an output: a launch of its own, or the epilogue of a product."""
     kernel = call.epilogue if isinstance(call, MatmulCall) else call
     return kernel if isinstance(kernel, KernelCall) and output in kernel.writes else None
 
 
-def _multiplies(call: Launch, donor: Node) -> bool:
+def multiplies(call: Launch, donor: Node) -> bool:
     """Whether a product reads the input: all of it, for as long as there are blocks to be finished."""
     return isinstance(call, MatmulCall) and any(x is donor for x, _, _ in call.operands)
 
@@ -103,7 +103,7 @@ def _place(a: AccessArg) -> tuple[object, ...]:
     return (a.itemsize, _normal(a.offset), *map(_normal, a.strides))
 
 
-class _Accessed:
+class Accessed:
     """Where a kernel reads and writes its buffers."""
 
     def __init__(self, call: KernelCall) -> None:
@@ -117,10 +117,10 @@ class _Accessed:
         self.last = {s.access for s in kernel.stages[-1].stores}
         self._loaded: dict[int, set[int]] = {}
 
-    def store_of(self, output: Node) -> int | None:
-        """The one access that writes an output, in the last stage; None if there is none."""
+    def store_of(self, output: Node, anywhere: bool = False) -> int | None:
+        """The one access that writes an output, in the last stage (or anywhere); None if there is none."""
         stores = self.stores.get(output, [])
-        return stores[0] if len(stores) == 1 and stores[0] in self.last else None
+        return stores[0] if len(stores) == 1 and (anywhere or stores[0] in self.last) else None
 
     def reads_only_at(self, donor: Node, store: int) -> bool:
         """Whether each point reads the input only where it writes the output itself, and not after it did.

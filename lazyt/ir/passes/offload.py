@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 # Smaller values stay, unless a policy names them: a copy takes some microseconds whatever its size.
 LEAST = 1 << 16
 # What to move a byte there and back takes, in the nanoseconds of recompute.py, whose rates are those of a core. A GPU
-# has hundreds of such, and a copy is as slow as ever: a product that adds up four thousand numbers an element of float32
-# takes as long as to move it.
+# has hundreds of such, and a copy is as slow as ever: a product that adds up four thousand numbers for each element of
+# float32 takes as long as to move it.
 NANOSECONDS = 40.0
 # A value is back at most so many regions of launches before it is read, and a copy to the host has as many to end.
 AHEAD = 24

@@ -161,6 +161,7 @@ class Schedule:
     stored: list[Node]  # every node with a buffer that this plan allocates
     lives: dict[Node, tuple[int, int]] = field(default_factory=dict)  # temporary -> first and last region that uses it
     on_host: dict[Node, tuple[int, int]] = field(default_factory=dict)  # the same, of values in the host's memory
+    in_place: dict[Node, Node] | None = None  # temporary -> the one whose memory it takes, once an executable asked
     arranged: bool = False  # whether its kernels have the form that a backend's code generator takes
     donations: list[Donation] | None = None  # which results may take an input's memory, once a backend asked
     # Whether operands may stay packed from run to run: not of training steps, nor under a memory budget.
