@@ -63,7 +63,8 @@ def _capabilities(device: str) -> Capabilities:
     """
     return Capabilities(
         convolutions=partial(cuda.executor.keeps, device), attention=partial(cuda.executor.attends, device),
-        alike_products=True, offload=True, share=cuda.needs.share_of, replay=True, asynchronous=True,
+        alike_products=True, offload=True, light_functions=True, share=cuda.needs.share_of, replay=True,
+        asynchronous=True,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from lazyt.backends.cuda.flags import switches as own
 from lazyt.backends.cuda.horizontal_fusion import FEWEST, groups
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.split_reduction import Piece, Scratch
-from lazyt.ir.symbolic import uses_offset
+from lazyt.ir.symbolic import is_multiple, uses_offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from lazyt.backends.cuda.device import Device
     from lazyt.ir import kernel as k
+    from lazyt.ir.passes.kernelize import AccessArg
 
     Array = np.ndarray[Any, Any]
 
@@ -64,9 +65,18 @@ class Binding(ScheduleBinding):
         placed = list(entries)
         offsets = {slot - at: offset for slot, _, offset in patches}
         for x, where in zip(piece.operands, piece.kernel.layout.accesses, strict=True):
-            moves = not isinstance(x.source, Scratch) and uses_offset(c.accesses[x.source].offset)
-            placed[where] = 1 if moves else offsets[where]
+            a = None if isinstance(x.source, Scratch) else c.accesses[x.source]
+            moves = a is not None and uses_offset(a.offset)
+            placed[where] = self._alignment(a, x.shift) if a is not None and moves else offsets[where]
         return placed
+
+    def _alignment(self, a: AccessArg, shift: int) -> int:
+        """What the address of an access that begins elsewhere in every run is a multiple of, up to 16 bytes."""
+        byte = self._base(a.buffer)[1] + shift * a.itemsize
+        for n in (16, 8, 4, 2):
+            if byte % n == 0 and is_multiple(a.offset, max(n // a.itemsize, 1), self.extents):
+                return n
+        return 1
 
     def mappings_of(self, c: KernelCall) -> list[tuple[k.Kernel, Mapping]]:
         """The kernels of a call and how each is given to threads at these sizes."""

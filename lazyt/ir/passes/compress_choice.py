@@ -39,12 +39,14 @@ def is_choosable(graph: Graph) -> bool:
     return bool(draws) and all(d.told is None and not d.settings.table for d in draws)
 
 
-def compress_within(graph: Graph, scope: Scope | None, wish: Wish, moves: bool = False) -> Graph:
+def compress_within(
+    graph: Graph, scope: Scope | None, wish: Wish, moves: bool = False, light: bool = False
+) -> Graph:  # fmt: skip
     """The graph with what a wish's limit has no room for in few bits."""
     if not is_choosable(graph):
         return wish.once("compress", graph, lambda: compress(graph, scope, moves=moves))
     made = wish.once("factored", graph, lambda: factored(graph, scope))
-    found = wish.once("choice", made, lambda: _Choices(made, scope, wish))
+    found = wish.once("choice", made, lambda: _Choices(made, scope, wish, light))
     packed = found.packed(wish.limit)
     return wish.once(("compress", packed), made, lambda: compress(made, scope, only=packed))
 
@@ -52,10 +54,10 @@ def compress_within(graph: Graph, scope: Scope | None, wish: Wish, moves: bool =
 class _Choices:
     """The saved values of a graph, and what is packed for each."""
 
-    def __init__(self, graph: Graph, scope: Scope | None, wish: Wish) -> None:
+    def __init__(self, graph: Graph, scope: Scope | None, wish: Wish, light: bool) -> None:
         sides = Sides(graph)
         held = Held(ends_of_steps(graph), moments=moments(graph, sides.backward))
-        stored = fuse(graph, scope, held=held).stored
+        stored = fuse(graph, scope, held=held, light=light).stored
         self.cut = Cut(graph)
         self.sources: dict[Node, set[Node]] = {}  # a stored value -> what is packed in its place
         early = stored - sides.backward

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.passes.equal_groups import Kernels
-from lazyt.ir.passes.fuse import FUSED, fuse
+from lazyt.ir.passes.fuse import fuse
+from lazyt.ir.passes.fusion_cost import FUSED
 from lazyt.ir.passes.fusion_result import Fused, Group
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.moments import NOTHING_HELD, Held
@@ -35,14 +36,15 @@ ROUNDS = 12
 
 
 def fuse_bounded(
-    graph: Graph, scope: Scope | None, reuse: bool, share: Share, held: Held = NOTHING_HELD, rounds: bool = True
+    graph: Graph, scope: Scope | None, reuse: bool, share: Share, held: Held = NOTHING_HELD, rounds: bool = True,
+    light: bool = False,
 ) -> Fused:  # fmt: skip
     """Divide a graph into groups and calls, and make the kernels of the groups, none above the allowed needs."""
     pieces: dict[Node, int] = {}
     count = 0
     kernels: Kernels | None = None
     for _ in range(ROUNDS):
-        fused = fuse(graph, scope, True, pieces, held, rounds)
+        fused = fuse(graph, scope, True, pieces, held, rounds, light)
         # NOTE: most programs take one round. In further ones most groups are what they were before.
         found = kernels or Kernels(scope, reuse, fused.groups)
         large: list[tuple[KernelCall, float]] = []

@@ -28,8 +28,9 @@ from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import attention_operands, buffer_of, scattered, strided_base
-from lazyt.ir.passes.casts import rounds, widens
+from lazyt.ir.passes.casts import widens
 from lazyt.ir.passes.complex_words import are_halves
+from lazyt.ir.passes.fusion_cost import CHEAP, COSTLY, FUSED, WRITES, Costs
 from lazyt.ir.passes.fusion_result import Call, Fused, Group, Root, Unit
 from lazyt.ir.passes.index_maps import AxisVar, Index, Place, Split, add, axes_of_digits, axis_index, through, whole
 from lazyt.ir.passes.moments import NOTHING_HELD, Held
@@ -42,33 +43,28 @@ from lazyt.ir.symbolic import Dim, Scope, prefix_sums, product
 if TYPE_CHECKING:
     from lazyt.ir.passes.siblings import Form
 
-MAX_DEPTH = 256
-MAX_PADS = 64  # one within the other in a kernel: each has its condition, at all points
-CHEAP = 4
 # A concatenation that is a part of more is stored, and copied to them: its parts are not stored so often.
 PLACES = 4
-COSTLY = 12  # of one elementary function: more than storing it for all the sums that read it
 
 CALLS = frozenset({"matmul", *CONVOLUTIONS, "opaque", "scatter"})
-WRITES = frozenset({"concat", "update"})
-FUSED = frozenset({"cast", "iota", "gather", "position", *ELEMENTWISE})
 
 
 def fuse(
     graph: Graph, scope: Scope | None, enabled: bool = True, pieces: Mapping[Node, int] | None = None,
-    held: Held = NOTHING_HELD, rounds: bool = True,
+    held: Held = NOTHING_HELD, rounds: bool = True, light: bool = False,
 ) -> Fused:  # fmt: skip
     """Divide a graph into groups and calls. With `enabled` off every operation is a kernel of its own.
 
     pieces: nodes of different numbers (0 where there is none) are stored by different groups.
-    rounds: a product rounds what it reads, see `strided`.
+    rounds: a product rounds what it reads, see `strided`. light: see `Costs`.
     """
-    return _Fuser(graph, scope, enabled, pieces or {}, held, rounds).run()
+    return _Fuser(graph, scope, enabled, pieces or {}, held, rounds, light).run()
 
 
 class _Fuser:
     def __init__(
-        self, graph: Graph, scope: Scope | None, enabled: bool, pieces: Mapping[Node, int], held: Held, rounds: bool
+        self, graph: Graph, scope: Scope | None, enabled: bool, pieces: Mapping[Node, int], held: Held, rounds: bool,
+        light: bool,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.pieces = pieces
@@ -84,11 +80,12 @@ class _Fuser:
         self.buffers: dict[Node, int] = {}
         self.stored: dict[Node, str] = dict.fromkeys(sorted(held.kept, key=lambda n: n.serial), "kept")  # -> why
         self.parts: dict[Node, list[tuple[Node, Place, int]]] = {}  # node -> (target, offsets, readers' number)
-        self.cost: dict[Node, int] = {}
-        self.users: dict[Node, int] = {}
+        costs = Costs(graph, light)
+        self.cost, self.users, self.is_light = costs.of, costs.users, costs.is_light
+        for n in costs.cut:
+            self.stored[n] = "size"
 
     def run(self) -> Fused:
-        self._measure()
         for n in self.graph.outputs:
             self._store(buffer_of(n), -1, "output")
         for n in self.graph.kept:
@@ -97,34 +94,6 @@ class _Fuser:
             self._visit(n)
         self.units.sort(key=lambda u: -u.number)
         return Fused(self.units, set(self.stored), self.stored, rounds=self.rounds)
-
-    # Preparation
-
-    def _measure(self) -> None:
-        """Cost of computing each node from stored values, and the chains that are cut for being long."""
-        depth: dict[Node, int] = {}
-        pads: dict[Node, int] = {}
-        for n in self.graph.nodes:
-            for x in n.operands:
-                self.users[x] = self.users.get(x, 0) + 1
-            if n.op in FUSED or (n.op in MOVEMENT and n.op not in WRITES):
-                # NOTE: casts are free so that a program in halves is divided as the same one in float32.
-                free = n.op in MOVEMENT or n.op == "iota" or widens(n) or rounds(n)
-                own = 0 if free else 6 if n.op == "gather" else 1
-                if n.op in ELEMENTWISE and ELEMENTWISE[n.op].costly:
-                    own = COSTLY
-                self.cost[n] = min(own + sum(self.cost[x] for x in n.operands), 1 << 20)
-                d = max((depth[x] for x in n.operands), default=0) + (n.op in FUSED)
-                p = max((pads[x] for x in n.operands), default=0) + (n.op == "pad")
-                if (d >= MAX_DEPTH and n.op in FUSED) or p >= MAX_PADS:
-                    self.stored[n] = "size"
-                    d = p = 0
-                depth[n], pads[n] = d, p
-            else:
-                self.cost[n] = 8 if n.op in REDUCTIONS else 0
-                depth[n] = pads[n] = 0
-            if n in self.graph.kept:
-                self.cost[n] = depth[n] = pads[n] = 0
 
     def _store(self, n: Node, number: int, why: str) -> None:
         """n must have a buffer, written before the unit with this number."""
@@ -202,7 +171,7 @@ class _Fuser:
             return "fusion is off"
         if widens(n):
             return ""
-        if places > 1 and not cheap and not self._is_near_stored(n):
+        if places > 1 and not cheap and not self.is_light(n, places) and not self._is_near_stored(n):
             return "places"
         piece = self._piece(n)
         for group, ps in wanted.items():

@@ -77,7 +77,7 @@ def _compress(p: Program, options: Options) -> Program:
     whole = options.later is None
     if options.wish is None:
         return replace(p, graph=compress(p.graph, p.scope, whole, moves=whole and options.offload))
-    return replace(p, graph=compress_within(p.graph, p.scope, options.wish, options.offload))
+    return replace(p, graph=compress_within(p.graph, p.scope, options.wish, options.offload, p.light))
 
 
 def _save_residuals(p: Program, options: Options) -> Program:
@@ -101,8 +101,9 @@ def _fuse(p: Program, options: Options) -> Program:
         return replace(p, division=alike or apart, fused=alike is not None)
     held = NOTHING_HELD if p.choice is None else p.choice.held
     if options.share is None:
-        return replace(p, division=fuse(p.graph, p.scope, held=held, rounds=rounds))
-    return replace(p, division=fuse_bounded(p.graph, p.scope, options.on("reuse"), options.share, held, rounds))
+        return replace(p, division=fuse(p.graph, p.scope, held=held, rounds=rounds, light=p.light))
+    bounded = fuse_bounded(p.graph, p.scope, options.on("reuse"), options.share, held, rounds, p.light)
+    return replace(p, division=bounded)
 
 
 def _kernelize(p: Program, options: Options) -> Program:
@@ -172,7 +173,8 @@ def compile_graph(outputs: Sequence[Node], scope: Scope | None, options: Options
 
     Guards that passes rely on are left in `scope`.
     """
-    return continued(Program(Graph(reachable(outputs), list(outputs)), scope, options.fused), options, until=until)
+    graph = Graph(reachable(outputs), list(outputs))
+    return continued(Program(graph, scope, options.fused, options.light), options, until=until)
 
 
 def continued(p: Program, options: Options, after: str = "", until: str = "") -> Program:

@@ -41,6 +41,7 @@ class Options:
     alike: bool = False
     # So many outputs at the end are the gradients of those before them, (values, gradients), for a later backward.
     later: tuple[int, int] | None = None
+    light: bool = False  # of the backend: elementary functions take no longer than to read what they give
     offload: bool = False  # of the backend: values may lie in the host's memory between two launches
     wish: Wish | None = None  # under a memory budget: what `recompute` and the order of launches aim at
 
@@ -65,6 +66,7 @@ class Program:
     graph: Graph
     scope: Scope | None
     fused: bool  # whether its kernels are those of a fused program
+    light: bool = False  # see `Options.light`
     exact: bool = False  # nothing is kept in few bits, whatever it was recorded under
     choice: Choice | None = None  # which values are computed again in the backward
     division: Fused | None = None

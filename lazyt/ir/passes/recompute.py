@@ -77,7 +77,7 @@ def _found(p: Program, wish: Wish, rounds: bool) -> tuple[set[Node], Sides, Held
     """What does not depend on the limit of a wish."""
     sides = wish.once("sides", p.graph, lambda: Sides(p.graph))
     held = Held(ends_of_steps(p.graph), moments=moments(p.graph, sides.backward))
-    stored = fuse(p.graph, p.scope, held=held, rounds=rounds).stored
+    stored = fuse(p.graph, p.scope, held=held, rounds=rounds, light=p.light).stored
     saved = saved_values(p.graph, stored, sides)
     return stored, sides, held, saved, _model(p.graph, stored, sides, saved, wish)
 

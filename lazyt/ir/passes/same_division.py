@@ -6,7 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from lazyt.ir.graph import reachable
-from lazyt.ir.passes.fuse import CALLS, FUSED, WRITES, fuse
+from lazyt.ir.passes.fuse import CALLS, fuse
+from lazyt.ir.passes.fusion_cost import FUSED, WRITES
 from lazyt.ir.passes.merge_axes import merges_axes
 from lazyt.ir.prims import REDUCTIONS
 

@@ -48,8 +48,17 @@ def neighbours(
             body.line(f"lt_load(w{v}, row{v} + {start});")
         elif is_packed(scope, v):
             assert isinstance(value, Load)
-            _array(scope, f"w{v}", memory_type(kernel.accesses[value.access].dtype))
-            body.line(f"lt_load(w{v}, {pointer(scope, value.access, scope.levels.point - 1)} + {start}{_and(live)});")
+            kind, at = (
+                memory_type(kernel.accesses[value.access].dtype),
+                pointer(scope, value.access, scope.levels.point - 1),
+            )
+            load = f"lt_load(w{v}, {at} + {start}{_and(live)});"
+            if value.where is None:
+                _array(scope, f"w{v}", kind)
+                body.line(load)
+            else:
+                body.line(f"{kind} w{v}[{wide}] = {{}};")
+                body.line(f"if ({scope.names[value.where]}) {load}")
         else:
             continue
         scope.kept[v] = f"w{v}[k]"
@@ -108,8 +117,10 @@ def is_plain(scope: Scope, v: int) -> bool:
 def is_packed(scope: Scope, v: int) -> bool:
     """Whether a value is a load of neighbours in memory."""
     value, accesses = scope.kernel.values[v], scope.kernel.accesses
-    if not isinstance(value, Load) or value.where is not None:
+    if not isinstance(value, Load):
         return False
+    if value.where is not None and scope.levels.of_value[value.where] >= scope.levels.point:
+        return False  # some neighbours are read, and others are not
     return accesses[value.access].classes[scope.kernel.vector_axis] == "1"
 
 
