@@ -67,8 +67,9 @@ ROUNDS = 4
 PACKED = 0.87
 # A plan that needs this share of what the best one needs is looked for, where that is too much.
 LESS = 0.97
-# A plan that uses this share of what is allowed is not tried to be made cheaper.
+# A plan that uses this share of what is allowed is not tried to be made cheaper, others by these shares of the rest.
 FULL = 0.9
+ROOM = (1.0, 0.6, 0.3)
 
 
 class Saved(NamedTuple):
@@ -256,8 +257,11 @@ def _cheaper(made: Callable[[int], P], plan: P, limit: int, need: Callable[[P], 
     size = need(plan)
     if plan.choice is None or not plan.choice.again or size >= FULL * limit:
         return plan
-    other = made(plan.choice.peak + int(PACKED * (limit - size)))
-    return other if need(other) <= limit else plan
+    for share in ROOM:
+        other = made(plan.choice.peak + int(share * PACKED * (limit - size)))
+        if need(other) <= limit:
+            return other
+    return plan
 
 
 def needed(plan: Planned, extents: tuple[int, ...], scalars: Sequence[Any]) -> int:

@@ -50,6 +50,9 @@ def solve(p: Problem, limit: int) -> Kept:
 
     some = len(p.values) <= MANY
     starts = [start if some else _lowered(p, start, limit) for start in _starts(p, limit)]
+    if p.packs:
+        # What computing again alone can do: where that suffices it is mostly the better choice.
+        starts.append(_lowered(p, solve(p.without_packing, limit), limit))
     starts = starts if some else sorted(starts, key=merit)[:BEST]
     found = min((_improved(p, start, limit) for start in starts), key=merit)
     if p.peak(found) > limit:
@@ -183,15 +186,22 @@ def _improved(p: Problem, kept: Kept, limit: int) -> Kept:
 
 
 def _lowered(p: Problem, kept: Kept, limit: int) -> Kept:
-    """Give up what lowers the peak, the largest first, until the limit is met."""
-    peak = p.peak(kept)
+    """Give up what lowers the peak, or what is above the limit at one of several peaks, the largest first."""
+
+    def height(some: Kept) -> tuple[int, int]:
+        levels = p.levels(some, p.made(some))
+        return max(levels, default=0), _above(levels, limit)
+
+    peak = height(kept)
     for _ in range(PASSES):
         before = peak
-        for i in sorted({i if i >= 0 else ~i for i in kept}.intersection(p.free), key=lambda i: -p.values[i].nbytes):
-            if peak <= limit:
+        given = {i if i >= 0 else ~i for i in kept}.intersection(p.free)
+        given.update(i for i in p.free if p.values[i].packed)
+        for i in sorted(given, key=lambda i: -p.values[i].nbytes):
+            if peak[0] <= limit:
                 break
             for other in _less(p, kept, i):
-                low = p.peak(other)
+                low = height(other)
                 if low < peak:
                     kept, peak = other, low
         if peak == before:
@@ -223,6 +233,8 @@ def _refilled(p: Problem, kept: Kept, limit: int, by: Callable[[Value], float]) 
 def _less(p: Problem, kept: Kept, i: int) -> list[Kept]:
     """Choices that take less for a value."""
     v = p.values[i]
+    if i not in kept and ~i not in kept:  # computed again, with what that takes
+        return [kept | {~i}]
     packed = [(kept - {i}) | {~i}] if i in kept and v.packed else []
     return packed if v.once else [*packed, kept - {i, ~i}]
 

@@ -4,7 +4,7 @@ The problem is a list of values in the order in which the forward makes them. Ea
 it from its operands, and the times of the backward that read it. What is kept takes memory until its last reader. What
 is not is computed again when it is first read, from what is kept, with everything in between that is not kept; it then
 takes memory until its last reader. Nothing is computed again twice. What is packed takes fewer bytes until then, and
-its own while it is read; it is an estimate, of which nothing is computed again.
+its own while it is read; it is an estimate, of which nothing is computed again, unless it is exact (it lay elsewhere).
 
 A choice is a set: i where value i is kept, ~i where it is packed.
 
@@ -39,6 +39,7 @@ class Value:
     packed: int = 0  # bytes of it in few bits; 0: it may not be
     unpacked: int = 0  # bytes that are there in its place while it is read
     rounding: float = 0.0  # what it costs to pack and unpack it
+    exact: bool = False  # unpacked it is what it was, so others are computed again from it
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,15 @@ class Problem:
 
     values: tuple[Value, ...]
     base: tuple[int, ...]
+
+    @cached_property
+    def without_packing(self) -> Problem:
+        """The same problem, nothing of which may be packed."""
+        values = [
+            Value(v.nbytes, v.cost, v.operands, v.reads, v.fixed or v.once) if v.packed or v.once else v
+            for v in self.values
+        ]
+        return Problem(tuple(values), self.base)
 
     @cached_property
     def free(self) -> tuple[int, ...]:
@@ -69,6 +79,7 @@ class Problem:
     def made(self, kept: Kept) -> list[tuple[int, int]]:
         """(time, value) of what is computed again, in that order."""
         operands, done = self._operands, set(kept)
+        done.update(~i for i in kept if i < 0 and self.values[~i].exact)
         out: list[tuple[int, int]] = []
         for t, i in self._firsts:
             if i in done or ~i in done:
@@ -109,15 +120,21 @@ class Problem:
         operands, sizes = self._operands, self._sizes
         end = [*self._lasts]
         change = [0] * (len(self.base) + 1)
-        for i in self.packed(kept):
+        packed = self.packed(kept)
+        begin = {i: self.values[i].reads[0] for i in packed}
+        exact = {i for i in packed if self.values[i].exact}
+        for t, j in made if exact else ():
+            for x in exact.intersection(operands[j]):
+                begin[x], end[x] = min(begin[x], t), max(end[x], t)
+        for i in packed:
             v, last = self.values[i], end[i]
             change[0] += v.packed
-            change[v.reads[0]] += v.unpacked
+            change[begin[i]] += v.unpacked
             change[last + 1] -= v.packed + v.unpacked
             end[i] = -1
         for t, j in made:
             for x in operands[j]:
-                if end[x] < t:
+                if end[x] < t and x not in exact:
                     end[x] = t
         for t, j in made:
             size = sizes[j]

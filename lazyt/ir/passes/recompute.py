@@ -146,7 +146,7 @@ class Model:
                 values.append(Value(size, cost, operands, times, fixed))
             else:
                 cost = cost if not fixed else NEVER
-                values.append(Value(size, cost, operands, times, False, fixed, *few))
+                values.append(Value(size, cost, operands, times, False, fixed, *few, exact=moving))
         self.problem = Problem(tuple(values), late.base)
         self.asked = frozenset(asked)
         self.pressed, self.told = frozenset(pressed), frozenset(told)

@@ -159,15 +159,17 @@ def test_what_the_search_measures_grows_with_the_values_not_with_their_square(mo
     assert counts[1] < 3 * counts[0] < 60 * 40 * 3
 
 
-def test_with_values_that_may_be_packed_the_choice_costs_little_more_than_the_best():
+@pytest.mark.parametrize("exact", [False, True])
+def test_with_values_that_may_be_packed_the_choice_costs_little_more_than_the_best(exact: bool):
+    """exact: what was packed is what it was, as a value that lay in the host's memory."""
     rng = random.Random(3)
     ratios, missed, packed = [], 0, 0
     for _ in range(20):
         p = _graph(rng)
         values = tuple(
             replace(
-                v, fixed=False, once=v.fixed, packed=max(v.nbytes // 4, 1), unpacked=v.nbytes,
-                rounding=rng.randint(1, 9),
+                v, fixed=False, once=v.fixed, packed=1 if exact else max(v.nbytes // 4, 1),
+                unpacked=v.nbytes, rounding=rng.randint(1, 9), exact=exact,
             )
             if v.nbytes > 2 and v.reads and rng.random() < 0.7 else v
             for v in p.values
@@ -192,3 +194,22 @@ def test_with_values_that_may_be_packed_the_choice_costs_little_more_than_the_be
     assert packed > 40
     assert missed <= 0.05 * len(ratios)
     assert sum(ratios) / len(ratios) < 1.03
+
+
+def test_the_ends_of_blocks_lie_elsewhere_and_the_rest_is_computed_again_from_them():
+    """Where all that is kept for that is too much: blocks of cheap values behind each of the ends of a chain."""
+    values: list[Value] = []
+    for i in range(12):
+        before = (len(values) - 1,) if values else ()
+        at = len(values)
+        late = 24 - 2 * i
+        values.append(Value(10, 5.0, before, (late,), packed=1, unpacked=10, rounding=40.0, exact=True))
+        values.append(Value(40, 1.0, (at,), (late,), packed=1, unpacked=40, rounding=160.0, exact=True))
+        values.append(Value(10, 5.0, (at + 1,), (late,), packed=1, unpacked=10, rounding=40.0, exact=True))
+    p = Problem(tuple(values), (0,) * 26)
+    found = solve(p, 95)
+    assert p.peak(found) <= 95
+    assert 0 < len(p.packed(found)) <= 12
+    assert p.cost(found) < 12 * 90
+    few = p.without_packing
+    assert few.peak(solve(few, 95)) > 95
