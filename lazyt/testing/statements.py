@@ -45,7 +45,7 @@ NORMALIZATION = re.compile(r"\b(group|layer|instance|batch)_norm\(")
 # Modes that must give the bits of running each statement at once.
 SWITCHES = (
     "wide", "split", "tile", "pairs", "together", "donate", "reuse", "native", "epilogues", "cover", "turn", "vectors",
-    "pack", "gemm", "blas",
+    "pack", "gemm", "blas", "inplace",
 )  # fmt: skip
 SELDOM = Mode("a first run, synced at random (seed 3)", RANDOM, 3, tiers=True)
 MODES = (

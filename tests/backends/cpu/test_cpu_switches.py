@@ -120,7 +120,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(cache, usual, threads):
 
 SWITCHES = ["no-split", "no-wide", "no-tile", "no-pairs", "no-together", "no-donate", "no-adopt", "no-reuse"]
 SWITCHES += ["no-cover", "no-widen", "no-alternate", "no-early", "no-place", "no-stream", "no-interior", "no-skew"]
-SWITCHES += ["no-peel"]
+SWITCHES += ["no-peel", "no-inplace"]
 WIDTHS = ["width-8", "width-4", "width-1"]
 # Each compiles most programs anew in a process of its own. All switches at once, and one width, are tried first.
 ALONE = [pytest.param(word, marks=pytest.mark.slow) for word in [*SWITCHES, "no-fuse,no-tiers", "width-8", "width-1"]]
