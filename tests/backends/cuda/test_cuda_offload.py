@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.config import cpu as switches
+from lazyt.config import cpu as switches, general
 from lazyt.errors import DeviceError, NotSupportedError, OutOfMemory, SettingError
 from lazyt.functions import compression
 from lazyt.ir.passes import compress, recompute
 from lazyt.nn import functional as F
 from tests.support.cuda.fake import FakeDriver
+from tests.support.plans import forget
 
 Context = Callable[[], Any]
 
@@ -346,3 +347,14 @@ def test_a_device_whose_memory_is_the_hosts_refuses_levels_that_move(gpu: FakeDr
         lt.memory.compress(level=level)
     with lt.device("cuda"):
         lt.memory.compress(level=level)
+
+
+@pytest.mark.parametrize("setting", ["interpret", "verify"])
+def test_the_graph_with_moves_is_valid_and_means_the_same(gpu: FakeDriver, setting: str) -> None:
+    step = Step(kind="gelu")
+    expected = step.run(turns=1)
+    with mock.patch.dict(general, {setting: True}):
+        forget()
+        for a, b in zip(step.run(_everything, turns=1), expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    forget()
