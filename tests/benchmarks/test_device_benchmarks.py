@@ -72,7 +72,7 @@ def test_without_a_gpu_it_says_so() -> None:
 
 def test_ways_to_keep_less_run_and_are_compared() -> None:
     try:
-        found = {f"lazyt {way}": memory.measure(Lazyt("cpu"), way, 4096, 0.001) for way in ("plain", "budget", "L3")}
+        found = {f"lazyt {way}": memory.measure(Lazyt("cpu"), way, 4096, 0.001) for way in ("plain", "least", "L2")}
     finally:
         lt.set_float32_matmul_precision("highest")
     plain, budget, compressed = found.values()
