@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Block = tuple[int, int, int]
 
 # Up to so many blocks are compared pairwise: it packs best, and costs their number squared.
-MANY_BLOCKS = 2048
+MANY_BLOCKS = 1024
 
 
 def by_size(blocks: Iterable[Block]) -> tuple[list[int], int]:

@@ -112,10 +112,17 @@ class Accessed:
         self.reads: dict[Node, list[int]] = {}
         for i, (a, x) in enumerate(zip(call.accesses, kernel.accesses, strict=True)):
             (self.stores if x.writes else self.reads).setdefault(a.buffer, []).append(i)
-        gathered = {v.access for v in kernel.values if isinstance(v, k.Gather)}
-        self.places = [None if i in gathered else _place(a) for i, a in enumerate(call.accesses)]
+        self._gathered = {v.access for v in kernel.values if isinstance(v, k.Gather)}
+        self._accesses = call.accesses
+        self._places: dict[int, tuple[object, ...] | None] = {}
         self.last = {s.access for s in kernel.stages[-1].stores}
         self._loaded: dict[int, set[int]] = {}
+
+    def place(self, i: int) -> tuple[object, ...] | None:
+        """The place of an access; None for one that data decides. NOTE: offsets in a long array are long themselves."""
+        if i not in self._places:
+            self._places[i] = None if i in self._gathered else _place(self._accesses[i])
+        return self._places[i]
 
     def store_of(self, output: Node, anywhere: bool = False) -> int | None:
         """The one access that writes an output, in the last stage (or anywhere); None if there is none."""
@@ -127,8 +134,8 @@ class Accessed:
 
         NOTE: a stage before the last may write there too, what later stages read back (`stage_reuse.py`).
         """
-        places, after = self.places, self._loaded_after(store)
-        return all(places[i] == places[store] and i not in after for i in self.reads.get(donor, ()))
+        own, after = self.place(store), self._loaded_after(store)
+        return all(self.place(i) == own and i not in after for i in self.reads.get(donor, ()))
 
     def _loaded_after(self, store: int) -> set[int]:
         """The accesses that are read in stages after the first one that writes here."""

@@ -42,19 +42,19 @@ def in_place(regions: Sequence[Sequence[Launch]], lives: dict[Node, tuple[int, i
 def _matched(call: Launch, made: Sequence[Node], donors: Sequence[Node]) -> dict[Node, Node]:
     """What a launch writes -> what it may write over, each once."""
     found: dict[Node, Node] = {}
-    left = sorted(donors, key=lambda n: n.serial)
-    accessed: Accessed | None = None
+    kernel = next((k for n in made if (k := writer_of(call, n)) is not None), None)
+    if kernel is None:
+        return found
+    accessed = Accessed(kernel)
+    # NOTE: a kernel may have hundreds of both, so they are found by their size and place.
+    left: dict[tuple[int, object], list[Node]] = {}
+    for x in sorted(donors, key=lambda n: -n.serial):
+        places = {accessed.place(i) for i in accessed.reads.get(x, ())}
+        if len(places) == 1:
+            left.setdefault((bytes_hint(x), places.pop()), []).append(x)
     for n in sorted(made, key=lambda n: n.serial):
-        kernel = writer_of(call, n)
-        if kernel is None:
-            continue
-        accessed = Accessed(kernel) if accessed is None else accessed
         store = accessed.store_of(n, anywhere=True)
-        if store is None:
-            continue
-        size = bytes_hint(n)
-        donor = next((x for x in left if bytes_hint(x) == size and accessed.reads_only_at(x, store)), None)
-        if donor is not None:
-            left.remove(donor)
-            found[n] = donor
+        some = None if store is None else left.get((bytes_hint(n), accessed.place(store)))
+        if store is not None and some and accessed.reads_only_at(some[-1], store):
+            found[n] = some.pop()
     return found
