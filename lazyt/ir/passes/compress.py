@@ -329,7 +329,7 @@ class _Compressor:
         if self.moves and draw.settings.moves:
             back = g.pulled(n.site)
             large = [part for part in self.packed[n].stored if size_of(part) >= LEAST]
-            self.fetches[n] = {part: moved(b, part, b.site, back)[1] for part in large}
+            self.fetches[n] = {part: moved(b, part, b.site, back) for part in large}
 
     def _weigh(self, n: Node) -> None:
         """What carries, and a value of mixed bits is multiplied with: the error of that counts by how large it is."""

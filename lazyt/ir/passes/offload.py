@@ -18,20 +18,12 @@ from lazyt.ir.library_calls import TO_DEVICE, TO_HOST
 from lazyt.ir.passes.call_operands import bytes_hint, is_move, is_on_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence, Set as AbstractSet
-    from typing import Any, Protocol
+    from collections.abc import Callable, Collection, Sequence
+    from typing import Any
 
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
-
-    class Launch(Protocol):
-        """What is asked of a launch here: the stored nodes that it reads and writes."""
-
-        @property
-        def reads(self) -> AbstractSet[Node]: ...
-
-        @property
-        def writes(self) -> AbstractSet[Node]: ...
+    from lazyt.ir.passes.memory_order import Launch
 
     Lives = dict[Node, tuple[int, int]]
 
@@ -45,8 +37,8 @@ NANOSECONDS = 40.0
 AHEAD = 24
 
 
-def moved(b: Builder, x: Node, site: Any, back: Any) -> tuple[Node, Callable[[], Node]]:
-    """x in the host's memory, and what makes it on the device again; the origins of both."""
+def moved(b: Builder, x: Node, site: Any, back: Any) -> Callable[[], Node]:
+    """Move x to the host's memory; what makes it on the device again. The origins of both."""
     b.site = site
     there = b.opaque(TO_HOST, (x,), (), [(x.shape, x.dtype)])[0]
 
@@ -54,7 +46,7 @@ def moved(b: Builder, x: Node, site: Any, back: Any) -> tuple[Node, Callable[[],
         b.site = back
         return b.opaque(TO_DEVICE, (there,), (), [(x.shape, x.dtype)])[0]
 
-    return there, fetch
+    return fetch
 
 
 def call_of(fn: str, x: Node) -> tuple[str, tuple[Node, ...], g.Opaque, g.Shape, Any]:
