@@ -90,6 +90,7 @@ class Duel:
     target: float | None = None
     limit_time: float = 0.0  # 0 where no limit is stated
     others: float = 0.0  # the share of the processors that other programs had meanwhile
+    slow: float = 0.0  # the share of the turns that the machine was slow behind
 
 
 WORKLOADS: dict[str, Workload] = {}

@@ -74,14 +74,16 @@ def duel_line(w: Workload, d: Duel) -> str:
         text += f"; target {d.target:.2f}: {judged(d)}"
     if d.others >= BUSY:
         text += f"; others had {d.others:.0%} of the processors meanwhile"
+    if d.slow >= BUSY:
+        text += f"; the machine was slow behind {d.slow:.0%} of the turns"
     if d.limit_time:
         text += f"; limit {number(d.limit_time)} {w.unit}, lazyt {d.lazyt_time / d.limit_time:.1f} times"
     return text
 
 
 def judged(d: Duel) -> str:
-    """The verdict, where others left the processors alone."""
-    return "disturbed" if disturbed(d.others) else verdict(d.ratio, d.upper, d.target)
+    """The verdict, where others left the processors alone and the machine kept its rate."""
+    return "disturbed" if disturbed(d.others, d.slow) else verdict(d.ratio, d.upper, d.target)
 
 
 def summary(duels: Sequence[Duel]) -> str:
@@ -93,13 +95,15 @@ def summary(duels: Sequence[Duel]) -> str:
         peer = f"{d.peer} {number(d.peer_time)}"
         target = "-" if d.target is None else f"{d.target:.2f}"
         line = f"{d.workload:20}{number(d.lazyt_time):>9}{peer:>24} {w.unit:8}{d.ratio:>7.2f}{d.upper:>7.2f}{target:>8}"
-        line += f"  {judged(d):10}{'' if disturbed(d.others) else standing(d.ratio, d.upper):7}"
+        line += f"  {judged(d):10}{'' if disturbed(d.others, d.slow) else standing(d.ratio, d.upper):7}"
         if d.limit_time:
             line += f"{number(d.limit_time):>9}{d.lazyt_time / d.limit_time:>9.1f}x"
         if d.others >= BUSY:
             line += f"  (others: {d.others:.0%})"
+        if d.slow >= BUSY:
+            line += f"  (slow: {d.slow:.0%})"
         lines.append(line.rstrip())
-    rows = [d for d in duels if d.workload in TARGETS and not disturbed(d.others)]
+    rows = [d for d in duels if d.workload in TARGETS and not disturbed(d.others, d.slow)]
     if rows:
         mean = geometric_mean([1 / d.ratio for d in rows])
         reached = sum(judged(d) == "reached" for d in rows)

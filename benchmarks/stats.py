@@ -57,9 +57,14 @@ def standing(median: float, upper: float) -> str:
     return "ahead" if upper < 1 else "tie" if median <= TIE else "behind"
 
 
-def disturbed(others: float) -> bool:
-    """Whether others had so much of the processors that times say nothing: spinning threads are ten times slower."""
-    return others >= DISTURBED
+def disturbed(others: float, slow: float = 0.0) -> bool:
+    """Whether times say nothing: others had so much of the processors that spinning threads are ten times slower, or
+    the machine was slow behind so many of the turns.
+
+    >>> disturbed(0.1), disturbed(0.3), disturbed(0.0, 0.3)
+    (False, True, True)
+    """
+    return max(others, slow) >= DISTURBED
 
 
 def verdict(median: float, upper: float, target: float | None) -> str:

@@ -19,12 +19,13 @@ from benchmarks import (
     convolutions,
     function_cases,
     functions,
+    measure,
     picture,
     report,
     stats,
 )
 from benchmarks.core import LIMITS, WORKLOADS, Duel, Result, Workload, in_float64
-from benchmarks.measure import Setting, duel, survey, undisturbed
+from benchmarks.measure import Ceiling, Setting, duel, survey, undisturbed
 from benchmarks.peers import PEERS
 from benchmarks.process import Others, Worker, WorkerFailed
 from benchmarks.targets import TARGET_MEAN, TARGETS
@@ -202,6 +203,39 @@ def test_what_others_have_is_told(monkeypatch):
     assert "(others: 25%)" in report.summary([busy])
     assert "over 1 of the table's" in report.summary([busy, DUELS[1]])  # it does not count
     assert "others" not in report.summary(DUELS)
+    slow = dataclasses.replace(DUELS[0], slow=0.4)
+    assert "disturbed; the machine was slow behind 40% of the turns" in report.duel_line(WORKLOADS["softmax"], slow)
+    assert "(slow: 40%)" in report.summary([slow])
+
+
+class Scripted:
+    """A worker that says these times, one a turn."""
+
+    spec = Spec("numpy", "sort", 1, True, "")
+
+    def __init__(self, times: list[float]) -> None:
+        self.times = iter(times)
+
+    def turn(self, untimed: int, least: int, seconds: float) -> list[float]:
+        return [next(self.times)]
+
+    def pause(self) -> None:
+        pass
+
+    def processor_seconds(self) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize(("patience", "ratio", "slow"), [(60.0, 0.5, 0.0), (0.0, 2.0, 2 / 3)])
+def test_turns_on_a_slow_machine_are_taken_again(monkeypatch, patience, ratio, slow):
+    """Behind the second and third pair the product takes twice its time."""
+    monkeypatch.setattr(measure, "PATIENCE", patience)
+    monkeypatch.setattr(measure, "PAUSE", 0.0)
+    lazyt, peer = Scripted([1.0, 4.0, 4.0, 1.0, 1.0]), Scripted([2.0] * 5)
+    pace = Ceiling(Scripted([1.0, 2.0, 2.0, 1.1, 1.0]), 1.0, 1.0)
+    found = duel(WORKLOADS["sort"], lazyt, peer, [pace], dataclasses.replace(QUICK, repeats=3), {}, pace)
+    assert found.ratio == ratio and found.slow == slow
+    assert pace.best == 1.0
 
 
 def test_disturbed_turns_are_taken_again():
