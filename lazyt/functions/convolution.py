@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lazyt.backends.common import precision
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record, tensors
 from lazyt.functions.manipulation import permute_dims
@@ -36,7 +37,8 @@ def _convolution(
         around = tuple((p, p) for p in each(name, "padding", padding, rank, 0))
     (groups,) = each(name, "groups", groups, 1, 1)
     operands = (x, weight) if bias is None else (x, weight, bias)
-    return record(op, operands, (sizes, strides, around, dilations, groups))
+    winograd = rank == 2 and sizes == (3, 3) and precision.convolutions() != "highest"
+    return record(op, operands, (sizes, strides, around, dilations, groups, winograd))
 
 
 def conv1d(

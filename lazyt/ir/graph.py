@@ -119,6 +119,7 @@ class Convolution:
     strides: tuple[int, ...]
     groups: int
     padding: tuple[int, ...]
+    winograd: bool = False  # whether Winograd's algorithm may compute it
 
     @property
     def is_plain(self) -> bool:

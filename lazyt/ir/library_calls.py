@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt import on_demand
 from lazyt.ir import dtypes
 from lazyt.ir.scan import SCANS, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lazyt.ir import winograd
+
     Array = np.ndarray[Any, Any]
     Function = Callable[..., Any]
+else:
+    winograd = on_demand.module("lazyt.ir.winograd")
 
 FUNCTIONS: dict[str, Function] = {}
 
@@ -28,8 +33,11 @@ NO_GRADIENT: dict[str, str] = {}
 ON_HOST: dict[str, str] = {}
 
 TO_HOST, TO_DEVICE = "move_to_host", "move_to_device"
+MOVES = frozenset({TO_HOST, TO_DEVICE})
+# Parts of a convolution by Winograd's algorithm (passes/lower_winograd.py): functions of `winograd`, by their names.
+WINOGRAD = frozenset(f"winograd_{fn}" for fn in ("tiles", "filters", "convolve", "filter_slope"))
 # Functions that passes write, and that no program records: they have no derivative, and no form of a library.
-OF_PASSES = frozenset({TO_HOST, TO_DEVICE})
+OF_PASSES = MOVES | WINOGRAD
 
 
 def register(name: str, *, no_gradient: str = "", on_host: str = "") -> Callable[[Function], Function]:
@@ -261,6 +269,15 @@ def operation(*rest: Any) -> tuple[Array, ...]:
 def moved(x: Array) -> Array:
     """The same values."""
     return np.array(x)
+
+
+def _winograd(name: str, *given: Any) -> Array:
+    call: Function = getattr(winograd, name.removeprefix("winograd_"))
+    return np.asarray(call(*given))
+
+
+for _name in sorted(WINOGRAD):
+    register(_name)(partial(_winograd, _name))
 
 
 @register("after")

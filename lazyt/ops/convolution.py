@@ -64,6 +64,7 @@ def same_padding(sizes: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[tu
 def convolve(
     b: Builder, name: str, x: Node, w: Node, sizes: tuple[int, ...],
     strides: tuple[int, ...], padding: tuple[tuple[int, int], ...], dilations: tuple[int, ...], groups: int,
+    winograd: bool = False,
 ) -> Node:  # fmt: skip
     """(N, C, *extents) with (O, C / groups, *sizes) gives (N, O, *counts); all of one dtype."""
     x = padded(b, x, padding, 0)
@@ -73,7 +74,8 @@ def convolve(
         # A sum over each window's elements relies on it (ir/passes/lower_convolution.py), and so may its readers.
         features = b.same(x.shape[1], groups)
         b.same(w.shape[0], groups)
-    attrs = Convolution(sizes, dilations, strides, groups, (0,) * len(sizes))
+    allowed = winograd and x.dtype == dtypes.float32
+    attrs = Convolution(sizes, dilations, strides, groups, (0,) * len(sizes), allowed)
     if len(sizes) > 2 and features is None and any(k > 1 for k in sizes):
         return _by_planes(b, x, w, attrs)
     if len(sizes) < 3 and dtypes.kind(x.dtype) != "c" and (groups > 1 or any(k > 1 for k in sizes)):
@@ -117,7 +119,7 @@ def _convolution(name: str, rank: int) -> OpDef:
     def lower(
         b: Builder, x: Node, w: Node, *rest: Any,
     ) -> Node:  # fmt: skip
-        *biases, sizes, strides, padding, dilations, groups = rest
+        *biases, sizes, strides, padding, dilations, groups, winograd = rest
         bias: Node | None = biases[0] if biases else None
         d = result_type(x, w, *biases)
         require_kind(name, d, "iufc", "a number dtype")
@@ -131,7 +133,7 @@ def _convolution(name: str, rank: int) -> OpDef:
         else:
             b.same(x.shape[0], w.shape[1] * groups)
             v = b.reshape(x, (1, *x.shape))
-        z = convolve(b, name, b.cast(v, work), b.cast(w, work), sizes, strides, padding, dilations, groups)
+        z = convolve(b, name, b.cast(v, work), b.cast(w, work), sizes, strides, padding, dilations, groups, winograd)
         if bias is not None:
             column = b.reshape(b.cast(bias, work), (1, *bias.shape, *(1,) * rank))
             z = b.add(z, b.expand(column, z.shape))

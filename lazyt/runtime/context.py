@@ -8,7 +8,7 @@ from sys import _getframe
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lazyt import on_demand
-from lazyt.backends.common import precision as matmul
+from lazyt.backends.common import precision as precisions
 from lazyt.backends.registry import host
 from lazyt.errors import SyncError
 from lazyt.interrupts import uninterrupted
@@ -331,10 +331,10 @@ def set_float32_matmul_precision(precision: str) -> None:
     >>> import lazyt as lt
     >>> lt.set_float32_matmul_precision("highest")
     """
-    if precision not in matmul.PRECISIONS:
-        words = ", ".join(map(repr, matmul.PRECISIONS))
+    if precision not in precisions.PRECISIONS:
+        words = ", ".join(map(repr, precisions.PRECISIONS))
         raise ValueError(f"set_float32_matmul_precision: {precision!r} is none of {words}")
-    matmul.set_precision(precision)
+    precisions.set_precision(precision)
 
 
 def get_float32_matmul_precision() -> str:
@@ -344,10 +344,38 @@ def get_float32_matmul_precision() -> str:
     >>> lt.get_float32_matmul_precision()
     'highest'
     """
-    return matmul.precision()
+    return precisions.precision()
+
+
+def set_float32_convolution_precision(precision: str) -> None:
+    """How exactly float32 convolutions are computed: 'highest' (each window a sum, the default) or 'high'.
+
+    With 'high' a window of 3 x 3 and stride 1 may go by Winograd's algorithm, F(4 x 4, 3 x 3): a quarter of the
+    multiply-adds, forward and backward, and about five times the rounding errors, so other bits. It is used on the CPU
+    where it is faster. For the whole process, and for what is recorded from now on; derivatives are computed as
+    their convolution. ValueError for another word.
+
+    >>> import lazyt as lt
+    >>> lt.set_float32_convolution_precision("highest")
+    """
+    if precision not in precisions.CONVOLUTIONS:
+        words = ", ".join(map(repr, precisions.CONVOLUTIONS))
+        raise ValueError(f"set_float32_convolution_precision: {precision!r} is none of {words}")
+    precisions.set_convolutions(precision)
+
+
+def get_float32_convolution_precision() -> str:
+    """How exactly float32 convolutions are computed: see `set_float32_convolution_precision`.
+
+    >>> import lazyt as lt
+    >>> lt.get_float32_convolution_precision()
+    'highest'
+    """
+    return precisions.convolutions()
 
 
 __all__ = [
-    "device", "eager", "enable_grad", "expect", "get_float32_matmul_precision", "get_num_threads", "is_grad_enabled",
-    "last_sync", "no_grad", "no_sync", "set_float32_matmul_precision", "set_num_threads", "sync",
+    "device", "eager", "enable_grad", "expect", "get_float32_convolution_precision", "get_float32_matmul_precision",
+    "get_num_threads", "is_grad_enabled", "last_sync", "no_grad", "no_sync", "set_float32_convolution_precision",
+    "set_float32_matmul_precision", "set_num_threads", "sync",
 ]  # fmt: skip

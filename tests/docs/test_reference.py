@@ -65,7 +65,10 @@ ALIKE = {
     "seed": "torch.manual_seed",
 }
 # lazyt's own: what only a library that defers has a use for.
-OWN = {"explain", "kernel", "last_sync", "pending", "spelling", "sync"}
+OWN = {
+    "explain", "get_float32_convolution_precision", "kernel", "last_sync", "pending",
+    "set_float32_convolution_precision", "spelling", "sync",
+}  # fmt: skip
 
 _FILES = "it reads or writes a file: `lazyt.save`, `lazyt.load`, or NumPy's on an array"
 _TEXT = "it is about text: NumPy's takes a tensor, which computes it"

@@ -1,4 +1,4 @@
-"""The precision of float32 matrix products, for backends whose libraries have faster, less exact products."""
+"""The precision of float32 matrix products and convolutions, where faster and less exact ones may be used."""
 
 from __future__ import annotations
 
@@ -16,3 +16,19 @@ def set_precision(precision: str) -> None:
 def precision() -> str:
     """The precision in use."""
     return _precision[0]
+
+
+# Of convolutions: what is not 'highest' may be Winograd's (see ir/winograd.py).
+CONVOLUTIONS = ("highest", "high")
+_convolutions = ["highest"]
+
+
+def set_convolutions(precision: str) -> None:
+    """Record convolutions of another precision from now on; one of `CONVOLUTIONS`."""
+    assert precision in CONVOLUTIONS, "checked by who calls"
+    _convolutions[0] = precision
+
+
+def convolutions() -> str:
+    """The precision of convolutions that are recorded now."""
+    return _convolutions[0]

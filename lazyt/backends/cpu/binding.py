@@ -8,7 +8,12 @@ from lazyt import on_demand
 from lazyt.backends.common.commit_flag import WRITTEN
 from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.kernel_rows import KernelRows
-from lazyt.backends.cpu.library.registry import bound_native_module_of, may_fail, workspace_of_library
+from lazyt.backends.cpu.library.registry import (
+    bound_native_module_of,
+    may_fail,
+    module_text_of,
+    workspace_of_library,
+)
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, Launch, LibraryCall, MatmulCall, ScatterCall
@@ -105,13 +110,15 @@ class Binding(KernelRows):
         return convolutions.Convolution(self, c, convolutions.choose_convolution(c, self.value))
 
     def modules(self) -> list[tuple[str, str]]:
-        """The code of products and attention that its launches call (text, name of the function), each once."""
+        """The code of its launches that are no kernels (text, name of the function), each once."""
         found: dict[tuple[str, str], None] = {}
         for c in self.exe.schedule.launches:
             if isinstance(c, MatmulCall):
                 found.update(dict.fromkeys(self.products[c].modules))
             elif isinstance(c, AttentionCall):
                 found.update(dict.fromkeys(attention.modules(self, c)))
+            elif type(c) is LibraryCall and self.exe.native and (text := module_text_of(self, c)) is not None:
+                found[text] = None
         return list(found)
 
     def _workspace(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from lazyt.ir.graph import Node, Opaque
-from lazyt.ir.library_calls import OF_PASSES, TO_HOST
+from lazyt.ir.library_calls import MOVES, TO_HOST
 from lazyt.ir.passes.casts import rounds
 from lazyt.ir.passes.index_maps import Index, Place, flat, through, whole
 from lazyt.ir.symbolic import Dim, Scope, hint, product
@@ -28,7 +28,7 @@ def is_delayed_copy(n: Node) -> bool:
 
 def is_move(n: Node) -> bool:
     """Whether a call copies a value to the host's memory or back: see offload.py."""
-    return isinstance(n.attrs, Opaque) and n.attrs.fn in OF_PASSES
+    return isinstance(n.attrs, Opaque) and n.attrs.fn in MOVES
 
 
 def is_on_host(n: Node) -> bool:

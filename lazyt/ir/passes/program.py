@@ -41,6 +41,7 @@ class Options:
     alike: bool = False
     # So many outputs at the end are the gradients of those before them, (values, gradients), for a later backward.
     later: tuple[int, int] | None = None
+    winograd: bool = False  # of the backend: it computes Winograd's convolutions
     light: bool = False  # of the backend: elementary functions take no longer than to read what they give
     offload: bool = False  # of the backend: values may lie in the host's memory between two launches
     wish: Wish | None = None  # under a memory budget: what `recompute` and the order of launches aim at

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from lazyt import on_demand
 from lazyt.ir import graph as g
+from lazyt.ir.library_calls import WINOGRAD
 from lazyt.ir.scan import SCANS
 
 if TYPE_CHECKING:
     from lazyt.backends.common.binding import ScheduleBinding
-    from lazyt.backends.cpu.library import bit_packing, copies, insertion_sort, scan, small_matrices
+    from lazyt.backends.cpu.library import bit_packing, copies, insertion_sort, scan, small_matrices, winograd
     from lazyt.ir.passes.schedule import LibraryCall
 else:
     scan = on_demand.module("lazyt.backends.cpu.library.scan")
@@ -18,6 +19,7 @@ else:
     bit_packing = on_demand.module("lazyt.backends.cpu.library.bit_packing")
     copies = on_demand.module("lazyt.backends.cpu.library.copies")
     small_matrices = on_demand.module("lazyt.backends.cpu.library.small_matrices")
+    winograd = on_demand.module("lazyt.backends.cpu.library.winograd")
 
 
 class NativeModule(Protocol):
@@ -51,6 +53,7 @@ NATIVE_MODULES: dict[str, NativeModule] = {
     **dict.fromkeys(("sort", "argsort", "topk"), insertion_sort),
     "after": copies,
     **dict.fromkeys(MATRICES, small_matrices),
+    **dict.fromkeys(WINOGRAD, winograd),
 }
 
 
@@ -68,7 +71,13 @@ def bound_native_module_of(b: ScheduleBinding, c: LibraryCall) -> NativeModule |
 
 def workspace_of_library(b: ScheduleBinding, c: LibraryCall) -> int:
     """Bytes of working memory that the machine code of a call needs beside its arrays."""
-    return small_matrices.workspace(b, c) if bound_native_module_of(b, c) is small_matrices else 0
+    module = bound_native_module_of(b, c)
+    return module.workspace(b, c) if module is small_matrices or module is winograd else 0
+
+
+def module_text_of(b: ScheduleBinding, c: LibraryCall) -> tuple[str, str] | None:
+    """The text of a call's machine code and the name of its function, where those depend on extents; else None."""
+    return winograd.module(b, c) if bound_native_module_of(b, c) is winograd else None
 
 
 def may_fail(b: ScheduleBinding, c: LibraryCall) -> bool:
