@@ -46,6 +46,7 @@ def arguments() -> argparse.ArgumentParser:
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--repeats", type=int, help="turns of each in the comparison that counts; default: 15")
     ap.add_argument("--timeout", type=float, default=300, help="seconds for one answer of one library")
+    ap.add_argument("--convolutions", default="highest", choices=("highest", "high"), help="lazyt's precision of them")
     ap.add_argument("--quick", action="store_true", help="small sizes and few calls: that all of it works")
     ap.add_argument("--json", type=Path, metavar="FILE", help="write what was found there too")
     ap.add_argument("--picture", type=Path, metavar="FILE", help="draw the ratios there; needs matplotlib")
@@ -72,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     missing = [p for p in wanted if not PEERS[p].installed()]
     peers = [p for p in PEERS if (p in wanted or p == "lazyt") and p not in missing]
     short = {"repeats": 3, "survey_seconds": 0.02, "turn_seconds": 0.005} if args.quick else {"repeats": 15}
-    setting = Setting(args.threads, args.quick, timeout=args.timeout, **short)
+    setting = Setting(args.threads, args.quick, timeout=args.timeout, convolutions=args.convolutions, **short)
     if args.repeats:
         setting = dataclasses.replace(setting, repeats=args.repeats)
 

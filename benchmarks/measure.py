@@ -34,6 +34,7 @@ class Setting:
     timeout: float = 300.0
     survey_seconds: float = 1.0
     turn_seconds: float = 0.03
+    convolutions: str = "highest"
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Ceiling:
 
 def launch(w: Workload, peer: str, setting: Setting, directory: str) -> Worker | Starter:
     """A process for one library on one workload, not waited for."""
-    spec = Spec(peer, w.name, setting.threads, setting.quick, directory)
+    spec = Spec(peer, w.name, setting.threads, setting.quick, directory, setting.convolutions)
     return Starter(spec, setting.timeout, w.start == "warm") if w.start else Worker(spec, setting.timeout)
 
 

@@ -37,6 +37,7 @@ class Spec:
     threads: int
     quick: bool
     directory: str
+    convolutions: str = "highest"  # the precision of lazyt's
 
 
 def find(name: str) -> Workload:
@@ -175,6 +176,8 @@ def serve(spec: Spec, say: Callable[[dict[str, Any]], None]) -> None:
     try:
         w = find(spec.workload)
         peer = PEERS[spec.peer](spec.threads)
+        if spec.peer == "lazyt":
+            peer.module.set_float32_convolution_precision(spec.convolutions)
         measurement = Measurement(peer, w, w.inputs(spec.quick))
         first = measurement.start()
         say({"first": measurement.first})
