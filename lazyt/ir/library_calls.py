@@ -35,7 +35,7 @@ ON_HOST: dict[str, str] = {}
 TO_HOST, TO_DEVICE = "move_to_host", "move_to_device"
 MOVES = frozenset({TO_HOST, TO_DEVICE})
 # Parts of a convolution by Winograd's algorithm (passes/lower_winograd.py): functions of `winograd`, by their names.
-WINOGRAD = frozenset(f"winograd_{fn}" for fn in ("tiles", "filters", "convolve", "filter_slope"))
+WINOGRAD = frozenset(f"winograd_{fn}" for fn in ("tiles", "filters", "convolve", "filter_sums", "filter_slope"))
 # Functions that passes write, and that no program records: they have no derivative, and no form of a library.
 OF_PASSES = MOVES | WINOGRAD
 

@@ -28,6 +28,8 @@ PLACES, WINDOW, SIZE = 4, 3, 6
 PLANES = SIZE * SIZE
 # Features of a panel of filters.
 PANEL = 64
+# Sums over tiles are added up in so many chunks, whatever the threads are.
+CHUNKS = 16
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -107,6 +109,17 @@ def convolve(
     apart = sums.reshape(SIZE, SIZE, n, down, right, features)
     found: Array = np.einsum("ia,abntuo,jb->notiuj", matrix, apart, matrix, optimize=True)
     return found.reshape(n, features, down * PLACES, right * PLACES)[:, :, :height, :width]
+
+
+def filter_sums(x: Array, y: Array, padding: tuple[int, int], counts: tuple[int, int]) -> Array:
+    """(N, C, H, W) and (N, O, ..) give (CHUNKS, 36, C, O): the sums over the tiles of each chunk of their rows."""
+    n, (down, right) = len(x), counts
+    read, slopes = (t.reshape(PLANES, n * down, right, -1) for t in (
+        tiles(x, "image", padding, counts), tiles(y, "slope", (0, 0), counts)
+    ))  # fmt: skip
+    step = -(-n * down // CHUNKS)
+    parts = [slice(i * step, (i + 1) * step) for i in range(CHUNKS)]
+    return np.stack([np.einsum("ktuc,ktuo->kco", read[:, p], slopes[:, p], optimize=True) for p in parts])
 
 
 def filter_slope(sums: Array) -> Array:

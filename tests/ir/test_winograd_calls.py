@@ -37,7 +37,9 @@ def test_the_derivative_by_the_filters(extents):
     counts = tuple(-(-d // winograd.PLACES) for d in extents)
     read = winograd.tiles(x, "image", (1, 1), counts)
     slopes = winograd.tiles(y, "slope", (0, 0), counts)
-    found = winograd.filter_slope(read.swapaxes(1, 2) @ slopes)
+    sums = read.swapaxes(1, 2) @ slopes
+    np.testing.assert_allclose(winograd.filter_sums(x, y, (1, 1), counts).sum(axis=0), sums, rtol=1e-10, atol=1e-10)
+    found = winograd.filter_slope(sums)
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     for i, j in np.ndindex(3, 3):
         part = padded[:, :, i : i + extents[0], j : j + extents[1]]

@@ -1,7 +1,8 @@
 """Convolutions with a window of 3 x 3 by Winograd's algorithm, where that was allowed and is worth it.
 
 convolve x, w          -->  winograd_convolve(x, winograd_filters w)
-convolve_filter x, y   -->  winograd_filter_slope(matmul(transposed winograd_tiles x, winograd_tiles y))
+convolve_filter x, y   -->  winograd_filter_slope(sum over chunks of winograd_filter_sums(x, y))     of many tiles, or
+                            winograd_filter_slope(matmul(transposed winograd_tiles x, winograd_tiles y))
 
 A derivative by the image is a convolution too. See `ir/winograd.py` for the calls.
 """
@@ -15,7 +16,7 @@ import numpy as np
 from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder
 from lazyt.ir.symbolic import hint, product
-from lazyt.ir.winograd import PANEL, PLACES, PLANES, WINDOW
+from lazyt.ir.winograd import CHUNKS, PANEL, PLACES, PLANES, WINDOW
 
 if TYPE_CHECKING:
     from lazyt.ir.graph import Node
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 # is between a call and a product takes so many to compute, write and read.
 SLOWER = 1.2
 MOVED = 22
+# Channels and features of sums over tiles in machine code: whole vectors of any processor.
+LANES = 16
 # Elements of an image along an axis, at most: a unit keeps the rows of a tile (see backends/cpu/library/winograd.py).
 WIDEST = 1024
 
@@ -74,6 +77,9 @@ def _by_winograd(b: Builder, n: Node, x: Node, y: Node) -> Node | None:
         panels = -(-hint(features) // PANEL)
         filters = call("winograd_filters", (y,), (), (panels, PLANES, channels, PANEL))
         return call("winograd_convolve", (x, filters), (a.padding, counts, (hint(features), *extents)), n.shape)
+    if _has_many_tiles(b, x, hint(features), down * right):
+        parts = call("winograd_filter_sums", (x, y), (a.padding, counts), (CHUNKS, PLANES, channels, features))
+        return call("winograd_filter_slope", (b.reduce("sum", parts, (0,)),), (), n.shape)
     read = call("winograd_tiles", (x,), ("image", a.padding, counts), (PLANES, tiles, channels))
     slopes = call("winograd_tiles", (y,), ("slope", (0, 0), counts), (PLANES, tiles, features))
     return call("winograd_filter_slope", (b.matmul(b.permute(read, (0, 2, 1)), slopes),), (), n.shape)
@@ -88,3 +94,11 @@ def _least_images(channels: int, features: int, extents: tuple[int, ...]) -> int
     saved = WINDOW * WINDOW * height * width * pairs - SLOWER * PLANES * tiles * pairs
     saved -= MOVED * PLANES * tiles * (channels + features)
     return int(MOVED * PLANES * pairs / saved) + 1 if saved > 0 else None
+
+
+def _has_many_tiles(b: Builder, x: Node, features: int, tiles: int) -> bool:
+    """Whether what a derivative by the filters reads of tiles is more than the sums of its chunks."""
+    channels = hint(x.shape[1])
+    if channels % LANES or features % LANES:
+        return False
+    return b.at_least(x.shape[0], CHUNKS * channels * features // (tiles * (channels + features)) + 1)

@@ -9,12 +9,13 @@ from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.library import winograd_ir as ir
 from lazyt.backends.cpu.library.products import code_of, tile_for
 from lazyt.backends.cpu.library.winograd_convolve_ir import convolve_text
+from lazyt.backends.cpu.library.winograd_filter_ir import sums_text
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.backends.cpu.workspace import WORKSPACE
 from lazyt.config import cpu as switches
 from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import buffer_of
-from lazyt.ir.winograd import PANEL, PLANES
+from lazyt.ir.winograd import CHUNKS, PANEL, PLANES
 
 if TYPE_CHECKING:
     from lazyt.backends.common.binding import ScheduleBinding
@@ -56,7 +57,11 @@ def workspace(b: ScheduleBinding, c: LibraryCall) -> int:
         case "winograd_tiles":
             return ir.read_bytes(statics[0], statics[2][1], lanes)
         case "winograd_convolve":
-            *_, end = _areas(_rows(b, c), b.value(c.operands[0].shape[1]), statics[1][1])
+            *_, end = _areas(_rows(b, c), b.value(c.operands[0].shape[1]), PANEL, statics[1][1])
+            return end
+        case "winograd_filter_sums":
+            channels, features = (b.value(x.shape[1]) for x in c.operands)
+            *_, end = _areas(_sum_rows(b, c), channels, features, statics[1][1])
             return end
         case _:
             return ir.filter_bytes(lanes)
@@ -76,8 +81,8 @@ def launch(b: ScheduleBinding, c: LibraryCall, rows: Rows, table: list[int], pat
     rows.append([code_of(*module(b, c)), at, units, max(grain, 1), 0])
 
 
-def _tile() -> Tile:
-    tile = tile_for(ir.DTYPE)
+def _tile(form: str = "row") -> Tile:
+    tile = tile_for(ir.DTYPE, form)
     assert tile is not None, "there is one for float32"
     return tile
 
@@ -100,6 +105,8 @@ def module(b: ScheduleBinding, c: LibraryCall) -> tuple[str, str]:
             return ir.tiles_text(_statics(c)[0], tile.lanes, _streams(b, c))
         case "winograd_filters":
             return ir.filters_text(tile.lanes, _streams(b, c))
+        case "winograd_filter_sums":
+            return sums_text(_tile("col"))
         case "winograd_filter_slope":
             return ir.slope_text(tile.lanes)
         case _:
@@ -150,17 +157,29 @@ def _rows(b: ScheduleBinding, c: LibraryCall) -> int:
     x, (_, (down, right), _) = c.operands[0], _statics(c)
     n, channels = b.value(x.shape[0]), b.value(x.shape[1])
     wanted = max(TILES // right, 1)
-    most: int = min(wanted, max(-(-n * down // (UNITS * get_num_threads())), -(-wanted // 2)), max(n * down, 1))
-    while most > 1 and _areas(most, channels, right)[-1] > WORKSPACE:
-        most -= 1
-    return most
+    most = min(wanted, max(-(-n * down // (UNITS * get_num_threads())), -(-wanted // 2)), max(n * down, 1))
+    return _fitting(most, channels, PANEL, right)
 
 
-def _areas(rows: int, channels: int, right: int) -> tuple[int, int, int]:
-    """Where a unit's sums and what is between two matrices lie in the working memory, and its size."""
+def _sum_rows(b: ScheduleBinding, c: LibraryCall) -> int:
+    """Rows of tiles that a unit of sums has at a time. NOTE: the order of its sums must not depend on threads."""
+    channels, features = (b.value(x.shape[1]) for x in c.operands)
+    right = _statics(c)[1][1]
+    return _fitting(max(TILES // right, 1), channels, features, right)
+
+
+def _fitting(rows: int, channels: int, features: int, right: int) -> int:
+    """So many rows, or as many as fit the working memory."""
+    while rows > 1 and _areas(rows, channels, features, right)[-1] > WORKSPACE:
+        rows -= 1
+    return rows
+
+
+def _areas(rows: int, channels: int, features: int, right: int) -> tuple[int, int, int]:
+    """Where the second planes of a unit and what is between two matrices lie in the working memory, and its size."""
     lanes = _tile().lanes
     sums = PLANES * rows * right * channels * ir.BYTES
-    between = sums + PLANES * rows * right * PANEL * ir.BYTES
+    between = sums + PLANES * rows * right * features * ir.BYTES
     return sums, between, between + max(ir.read_bytes("image", right, lanes), ir.written_bytes(right, lanes))
 
 
@@ -168,7 +187,7 @@ def _convolve(b: ScheduleBinding, c: LibraryCall) -> Launched:
     x, ((top, left), (down, right), (features, height, width)) = c.operands[0], _statics(c)
     values = _image(b, x) | {"top": top, "left": left, "down": down, "right": right, "features": features}
     rows, total = _rows(b, c), b.value(x.shape[0]) * down
-    sums, between, _ = _areas(rows, values["channels"], right)
+    sums, between, _ = _areas(rows, values["channels"], PANEL, right)
     blocks, count = -(-total // rows), -(-features // PANEL)
     # Where there are few rows, threads have panels of their own.
     group = max(-(-count * blocks // (2 * get_num_threads())), 1) if blocks < 2 * get_num_threads() else count
@@ -180,7 +199,21 @@ def _convolve(b: ScheduleBinding, c: LibraryCall) -> Launched:
     return blocks * values["groups"], 1, values
 
 
+def _filter_sums(b: ScheduleBinding, c: LibraryCall) -> Launched:
+    (x, y), ((top, left), (down, right)) = c.operands, _statics(c)
+    seen = _image(b, y)
+    values = _image(b, x) | {"top": top, "left": left, "down": down, "right": right}
+    rows, total = _sum_rows(b, c), b.value(x.shape[0]) * down
+    sums, between, _ = _areas(rows, values["channels"], seen["channels"], right)
+    values |= {
+        "features": seen["channels"], "plane": seen["channel"], "out_height": seen["height"],
+        "out_width": seen["width"], "tiles": rows * right, "rows": rows, "total": total,
+        "group": -(-total // CHUNKS), "sums_at": sums, "between_at": between,
+    }  # fmt: skip
+    return CHUNKS, 1, values
+
+
 _LAUNCHES = {
     "winograd_tiles": _tiles, "winograd_filters": _filters, "winograd_filter_slope": _filter_slope,
-    "winograd_convolve": _convolve,
+    "winograd_convolve": _convolve, "winograd_filter_sums": _filter_sums,
 }  # fmt: skip

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.library.gemm_micro import Micro
-from lazyt.backends.cpu.library.winograd_ir import DTYPE, Image, Planes, Writer
+from lazyt.backends.cpu.library.winograd_ir import Image, Planes, Writer
+from lazyt.backends.cpu.library.winograd_products_ir import Matrix, micros, multiply
 from lazyt.ir.winograd import PANEL, PLANES
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def convolve_text(tile: Tile) -> tuple[str, str]:
             _products(u, tile, panel.index, features, count, sums)
             with f.loop(begin, end, "1") as row:
                 _write(u, row.index, u.sub(row.index, begin), (panel.index, features), sums, between)
-    texts, declared = _micros(tile)
+    texts, declared = micros(tile, "row")
     return u.text("lazyt_winograd_convolve", *texts, declared=declared)
 
 
@@ -52,34 +52,23 @@ def _read(u: Writer, row: str, own: str, planes: Planes, work: str) -> None:
     to = u.at(planes.at, u.mul(u.mul(own, arg["right"]), arg["channels"]))
     with f.loop("0", arg["channels"], str(u.lanes)) as c:
         left = f.smin(u.sub(arg["channels"], c.index), str(u.lanes))
-        source = Image(u.at(image, u.mul(c.index, arg["channel"])), left, arg["channel"], arg["height"], arg["width"])
+        own_channels = u.at(image, u.mul(c.index, arg["channel"]))
+        source = Image(
+            own_channels, left, arg["channel"], arg["height"], arg["width"], arg["top"], arg["left"]
+        )  # fmt: skip
         u.read("image", source, within, planes._replace(at=u.at(to, c.index)), work)
 
 
 def _products(u: Writer, tile: Tile, panel: str, features: str, count: str, sums: str) -> None:
     """The sums of one panel of features, of all planes."""
     f, arg = u.f, u.arg
-    plane = u.mul(arg["channels"], str(PANEL))
+    channels, plane = arg["channels"], u.mul(arg["channels"], str(PANEL))
     filters = u.at(arg["panels"], u.mul(u.mul(panel, plane), str(PLANES)))
-    with f.loop("0", str(PLANES), "1", [("ptr", filters)]) as k:
-        a = u.at(u.workspace, u.mul(k.index, u.mul(arg["tiles"], arg["channels"])))
-        c = u.at(sums, u.mul(k.index, u.mul(arg["tiles"], str(PANEL))))
-        with f.loop("0", features, str(tile.columns)) as wide:
-            left = f.smin(u.sub(features, wide.index), str(tile.columns))
-            family = f.let(f"udiv i64 {u.sub(left, '1')}, {tile.lanes}")
-            table = u.mul(family, str(tile.tallest + 1))
-            b = u.at(k.carried[0], wide.index)
-            with f.loop("0", count, "1") as row:
-                which = u.add(table, f.smin(u.sub(count, row.index), str(tile.tallest)))
-                micro = f.load("ptr", f.at("ptr", "@micros", which))
-                row.step = f.load("i64", f.at("i64", "@heights", which))
-                ar = u.at(a, u.mul(row.index, arg["channels"]))
-                cr = u.at(u.at(c, u.mul(row.index, str(PANEL))), wide.index)
-                f.line(
-                    f"call void {micro}(i64 {arg['channels']}, ptr {ar}, i64 {arg['channels']}, ptr {b}, i64 {PANEL}, "
-                    f"ptr {cr}, i64 {PANEL}, i1 false, i64 0)"
-                )
-        k.next = [u.at(k.carried[0], plane)]
+    with f.loop("0", str(PLANES), "1") as k:
+        a = Matrix(u.at(u.workspace, u.mul(k.index, u.mul(arg["tiles"], channels))), channels)
+        b = Matrix(u.at(filters, u.mul(k.index, plane)), str(PANEL))
+        c = Matrix(u.at(sums, u.mul(k.index, u.mul(arg["tiles"], str(PANEL)))), str(PANEL))
+        multiply(u, tile, (count, features, channels), a, channels, b, c, "false")
 
 
 def _write(u: Writer, row: str, own: str, panel: tuple[str, str], sums: str, work: str) -> None:
@@ -96,23 +85,3 @@ def _write(u: Writer, row: str, own: str, panel: tuple[str, str], sums: str, wor
         left = f.smin(u.sub(features, c.index), str(u.lanes))
         target = Image(u.at(image, u.mul(c.index, area)), left, area, arg["out_height"], arg["out_width"])
         u.write(planes._replace(at=u.at(source, c.index)), target, within, work)
-
-
-def _micros(tile: Tile) -> tuple[list[str], frozenset[str]]:
-    """The products' micro-kernels, and tables of them: by vectors of features, and by tiles that are left."""
-    micros: list[Micro] = []
-    names, heights = [], []
-    for vectors in range(1, tile.vectors + 1):
-        family = {mr: Micro(DTYPE, tile, "row", mr, vectors, False) for mr in tile.heights(vectors)}
-        micros += family.values()
-        for left in range(tile.tallest + 1):
-            height = max(h for h in family if h <= left or h == 1)
-            names.append(f"ptr @{family[height].name}")
-            heights.append(f"i64 {height}")
-    texts = [m.text() for m in micros]
-    declared = frozenset(line for m in micros for line in m.f.body.module.text().splitlines())
-    tables = [
-        f"@micros = internal constant [{len(names)} x ptr] [{', '.join(names)}]",
-        f"@heights = internal constant [{len(heights)} x i64] [{', '.join(heights)}]",
-    ]
-    return [*tables, *texts], declared

@@ -61,13 +61,15 @@ class Planes(NamedTuple):
 
 
 class Image(NamedTuple):
-    """Where some channels of an image lie, how many there are, up to those of a vector, and the extents."""
+    """Where some channels of an image lie, how many there are, up to those of a vector; extents, and zeros before."""
 
     at: str
-    left: str
+    channels: str
     channel: str
     height: str
     width: str
+    top: str = "0"
+    left: str = "0"
 
 
 class Writer:
@@ -188,22 +190,22 @@ class Writer:
 
     def read(self, kind: str, image: Image, row: str, to: Planes, work: str, streams: bool = False) -> None:
         """A row of tiles of an image to the planes; `streams`: past the caches, where channels are whole vectors."""
-        f, arg, matrix = self.f, self.arg, READ[kind]
-        window, right = len(matrix[0]), arg["right"]
+        f, matrix, right = self.f, READ[kind], self.arg["right"]
+        window = len(matrix[0])
         wide = self.add(self.mul(right, str(PLACES)), str(window - PLACES))
         columns = self.at_vector(work, self.mul(wide, str(window)))
-        filled = self.add(arg["left"], image.width)
+        filled = self.add(image.left, image.width)
         behind = self.sub(wide, filled)
-        above = self.sub(self.mul(row, str(PLACES)), arg["top"])
+        above = self.sub(self.mul(row, str(PLACES)), image.top)
         with f.loop("0", str(window), "1") as i:
             y = self.add(above, i.index)
             line = self.at_vector(work, self.mul(i.index, wide))
             inside = f.let(f"icmp ult i64 {y}, {image.height}")
             with f.when(inside):
-                self.zeros(line, arg["left"])
+                self.zeros(line, image.left)
                 self.zeros(self.at_vector(line, filled), behind)
-                lines = self.spaced(self.at(image.at, self.mul(y, image.width)), image.channel, image.left)
-                self.transposed_in(lines, image.width, self.at_vector(line, arg["left"]))
+                lines = self.spaced(self.at(image.at, self.mul(y, image.width)), image.channel, image.channels)
+                self.transposed_in(lines, image.width, self.at_vector(line, image.left))
             with f.when(f.let(f"xor i1 {inside}, true")):
                 self.zeros(line, wide)
         with f.loop("0", wide, "1") as x:
@@ -212,8 +214,8 @@ class Writer:
             at = self.at_vector(columns, self.mul(x.index, str(SIZE)))
             for a, value in enumerate(self.applied(matrix, xs)):
                 self.store(value, self.at_vector(at, str(a)))
-        mask = f.mask(self.lanes, image.left)
-        whole = f.let(f"icmp eq i64 {image.left}, {self.lanes}")
+        mask = f.mask(self.lanes, image.channels)
+        whole = f.let(f"icmp eq i64 {image.channels}, {self.lanes}")
         for some, condition in (("", whole), (mask, f.let(f"xor i1 {whole}, true"))):
             with f.when(condition), f.loop("0", right, "1", [("ptr", to.at)]) as tile:
                 first = self.at_vector(columns, self.mul(tile.index, str(PLACES * SIZE)))
@@ -260,7 +262,7 @@ class Writer:
                 lines = [self.at_vector(line, place) for place in places]
                 count = self.sub(image.width, group.index)
                 self.transposer.call(
-                    f, lines, image.left, count, self.at(to, group.index), image.channel, self.lines
+                    f, lines, image.channels, count, self.at(to, group.index), image.channel, self.lines
                 )  # fmt: skip
 
     def text(self, name: str, *more: str, declared: frozenset[str] = frozenset()) -> tuple[str, str]:
@@ -299,7 +301,7 @@ def tiles_text(kind: str, lanes: int, streams: bool) -> tuple[str, str]:
         left = f.smin(u.sub(arg["channels"], first), str(lanes))
         source = u.at(u.at(arg["from"], u.mul(number, arg["image"])), u.mul(first, arg["channel"]))
         target = u.at(u.at(arg["to"], u.mul(u.mul(rows, arg["right"]), arg["channels"])), first)
-        image = Image(source, left, arg["channel"], arg["height"], arg["width"])
+        image = Image(source, left, arg["channel"], arg["height"], arg["width"], arg["top"], arg["left"])
         u.read(kind, image, row, Planes(target, arg["plane"], arg["channels"]), u.workspace, streams)
     return u.text("lazyt_winograd_tiles")
 
