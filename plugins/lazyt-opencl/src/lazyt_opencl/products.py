@@ -8,6 +8,7 @@ reads what it needs for its own elements. An element is the sum of its products 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.common.products import MAX_BATCH
@@ -52,8 +53,11 @@ class Tile:
         return self.side * self.wide
 
 
+# Bytes of a vector, at most. NOTE: PoCL's own functions (vload, fma) may be compiled for a processor without registers
+# of 64 bytes, and then take such a vector in another way than a kernel passes it.
+WIDEST = 32
 # For processors with vectors, one work-item a thread, and for GPUs; then for few rows or columns.
-CPU, CPU_SMALL = Tile(4, 4, 16, 64), Tile(4, 1, 4, 64)
+CPU, CPU_SMALL = Tile(4, 4, 8, 64), Tile(4, 1, 4, 64)
 GPU, GPU_SMALL = Tile(16, 4, 4, 16), Tile(16, 1, 1, 16)
 
 
@@ -84,6 +88,8 @@ def form_of(bound: ScheduleBinding, c: MatmulCall, where: Device) -> Form | None
     # Of few rows or columns a large tile would be mostly outside.
     rows, columns = (bound.value(d) for d in n.shape[-2:])
     tile = large if 2 * rows > large.rows and 2 * columns > large.columns else small
+    if tile.wide * n.dtype.itemsize > WIDEST:
+        tile = replace(tile, wide=WIDEST // n.dtype.itemsize)
     (a, _, _), (b, _, _) = c.operands
     return Form(a.dtype, b.dtype, n.operands[0].dtype, n.operands[1].dtype, n.dtype, tile)
 
