@@ -34,6 +34,7 @@ WHY = {
     "kept": "the backward reads it",
     "places": "wanted at several places, and not cheap to compute at each",
     "repeated": "would be computed again along an axis that it does not have",
+    "checks": "a part of it is read, and all its indices are checked",
     "axes": "read through an index map that is not affine",
     "size": "the kernel is as large as kernels get",
     "packed": "the backward reads it later, in few bits",

@@ -10,6 +10,7 @@ only if that group runs no later than all its readers, which keeps the order tot
 A boundary stands where:  a library call, a product or a scatter wants or gives an array;  an output is asked for;
   `places`     a value is wanted at several places or by several groups and is not cheap
   `repeated`   a value would be computed again along axes that it does not have
+  `checks`     a part is read of what has checks: see partial_reads.py
   `axes`       an index map is not affine, even with an axis split
   `size`       the group has reached MAX_GROUP operations, or a chain MAX_DEPTH (so that a longer unroll of a loop
                reuses the kernels of its prefix)
@@ -34,6 +35,7 @@ from lazyt.ir.passes.fusion_cost import CHEAP, COSTLY, FUSED, WRITES, Costs
 from lazyt.ir.passes.fusion_result import Call, Fused, Group, Root, Unit
 from lazyt.ir.passes.index_maps import AxisVar, Index, Place, Split, add, axes_of_digits, axis_index, through, whole
 from lazyt.ir.passes.moments import NOTHING_HELD, Held
+from lazyt.ir.passes.partial_reads import read_in_part
 from lazyt.ir.passes.row_kernels import is_parallel, lanes_of, stands_apart
 from lazyt.ir.passes.siblings import MAX_GROUP, Siblings, has_capacity, is_one
 from lazyt.ir.passes.visit_order import readers_first
@@ -73,6 +75,7 @@ class _Fuser:
         self.scope = scope
         self.enabled = enabled
         self.units: list[Unit] = []
+        self.whole = read_in_part(graph, scope)
         self.siblings = Siblings(scope, graph.kept)
         # node -> group -> places it is wanted at in that group
         self.wanted: dict[Node, dict[Group, list[Place]]] = {}
@@ -169,6 +172,8 @@ class _Fuser:
         places = sum(len(ps) for ps in wanted.values())
         if not self.enabled and (self.cost[n] > 0 or n.op == "cast"):
             return "fusion is off"
+        if n in self.whole:
+            return "checks"
         if widens(n):
             return ""
         if places > 1 and not cheap and not self.is_light(n, places) and not self._is_near_stored(n):

@@ -1,6 +1,7 @@
 """Convolutions whose result is computed phase by phase: transposed ones and input gradients, and those in groups.
 
 convolve_image y, w    -->  convolve_image (y with zeros around it), w    so that every window lies in y
+convolve_image y, w    -->  the places of a plain convolution for each phase, interleaved    of short rows
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # Steps of a window, at most: a phase has code of its own.
 STEPS = 8
+# Places of a phase's row, at most, where phases are convolutions of their own: their vectors lie along the features.
+SHORT = 8
 # Elements of a depthwise window, at most: each is written out.
 WEIGHTS = 64
 # Elements of the rows that such a window meets, at most.
@@ -35,6 +38,63 @@ def in_phases(n: Node) -> bool:
     return n.op == "convolve_image" or (
         n.op == "convolve" and a.groups > 1 and set(a.strides) == {1} and not any(a.padding)
     )
+
+
+def by_parts(b: Builder, n: Node, y: Node, w: Node) -> Node | None:
+    """The transposed convolution n of short rows as plain convolutions, one a phase; None where it is none.
+
+    With a step s, place s * m + r - padding is the sum over j of y[m - j] * w[r + s * j].
+    """
+    a = n.attrs
+    assert isinstance(a, g.Convolution)
+    if n.op != "convolve_image" or len(a.sizes) != 2 or a.groups > 1 or {*a.dilations} != {1} or max(a.strides) == 1:
+        return None
+    if any(k < s for k, s in zip(a.sizes, a.strides, strict=True)):
+        return None
+    if b.at_least(n.shape[-1], SHORT * a.strides[-1] + 1) or any(
+        hint(d) % s or not hint(d) for d, s in zip(n.shape[2:], a.strides, strict=True)
+    ):
+        return None
+    for d in (*n.shape[2:], *y.shape[2:]):
+        b.same(d, hint(d))  # the plan holds for these extents alone
+    counts = tuple(hint(d) // s for d, s in zip(n.shape[2:], a.strides, strict=True))
+    down, right = (
+        _phases(k, s, p) for k, s, p in zip(a.sizes, a.strides, a.padding, strict=True)
+    )  # fmt: skip
+    rows = []
+    for above in down:
+        parts = [_part(b, a, y, w, (above, before), counts) for before in right]
+        rows.append(b.concat([b.reshape(z, (*z.shape[:3], 1, z.shape[3], 1)) for z in parts], 5))
+    return b.reshape(b.concat(rows, 3), n.shape)
+
+
+def _phases(size: int, step: int, padding: int) -> list[tuple[int, int]]:
+    """Of each phase, in the order of first places: its first tap, and the element of y that those begin with."""
+    found = []
+    for tap in range(step):
+        first = -((tap - padding) // step)
+        found.append((step * first + tap - padding, tap, first))
+    return [(tap, first) for _, tap, first in sorted(found)]
+
+
+def _part(
+    b: Builder, a: g.Convolution, y: Node, w: Node, phase: tuple[tuple[int, int], ...], counts: tuple[int, ...]
+) -> Node:
+    """The places of one phase: a plain convolution of y, with zeros or cut to what is read, by its taps in reverse."""
+    taps = [len(range(tap, k, s)) for (tap, _), k, s in zip(phase, a.sizes, a.strides, strict=True)]
+    starts, sizes, before, wide = [], [], [], []
+    for (_, first), j, count, d in zip(phase, taps, counts, y.shape[2:], strict=True):
+        low, high = first - j + 1, first + count  # the elements that are read
+        starts.append(max(low, 0))
+        sizes.append(max(min(high, hint(d)) - max(low, 0), 0))
+        before.append(max(-low, 0))
+        wide.append(high - low)
+    part = b.slice(y, (0, 0, *starts), (*y.shape[:2], *sizes), (1,) * 4)
+    part = b.pad(part, (0, 0, *before), (*y.shape[:2], *wide), b.constant(0, y.dtype))
+    own = b.slice(w, (0, 0, *(tap for tap, _ in phase)), (*w.shape[:2], *taps), (1, 1, *a.strides))
+    filters = b.flip(b.permute(own, (1, 0, 2, 3)), (2, 3))
+    plain = g.Convolution(tuple(taps), (1, 1), (1, 1), 1, (0, 0))
+    return b.make("convolve", (part, filters), plain, (y.shape[0], w.shape[1], *counts), y.dtype)
 
 
 def by_planes(b: Builder, n: Node) -> bool:
