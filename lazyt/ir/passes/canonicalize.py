@@ -34,7 +34,7 @@ from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import HALVES, before_cast, by_products as attention_by_products, halved, is_attention
 from lazyt.ir.builder import Builder
 from lazyt.ir.passes.lower_convolution import by_one_place, by_products
-from lazyt.ir.passes.phases import by_parts, by_planes, framed, in_phases
+from lazyt.ir.passes.phases import by_planes, framed, in_phases
 from lazyt.ir.prims import CONVOLUTIONS, MOVEMENT
 from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import hint, product
@@ -278,8 +278,6 @@ class _Canonicalizer:
                 return found
             if self.rewrites.convolutions and by_planes(self.b, n):
                 return self._with_padding(n, x, y)
-            if self.rewrites.convolutions and (found := by_parts(self.b, n, x, y)) is not None:
-                return found
             if self.rewrites.convolutions and in_phases(n):
                 return framed(self.b, n, x, y)
             wanted = self.rewrites.convolutions and n.op != "convolve_image" and a.groups == 1

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
+from lazyt.ir.builder import Builder
 from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
-    from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
+    from lazyt.ir.symbolic import Scope
 
 # Steps of a window, at most: a phase has code of its own.
 STEPS = 8
@@ -40,14 +41,29 @@ def in_phases(n: Node) -> bool:
     )
 
 
-def by_parts(b: Builder, n: Node, y: Node, w: Node) -> Node | None:
+def divide_short(graph: g.Graph, scope: Scope | None) -> g.Graph:
+    """The graph with transposed convolutions of short rows as plain ones; the same graph if there are none."""
+    if not any(n.op == "convolve_image" for n in graph.nodes):
+        return graph
+    b = Builder(scope)
+    new: dict[Node, Node] = {}
+    for n in graph.nodes:
+        b.site = n.site
+        operands = tuple(new[x] for x in n.operands)
+        found = _by_parts(b, n, *operands) if n.op == "convolve_image" else None
+        new[n] = b.make(n.op, operands, n.attrs, n.shape, n.dtype) if found is None else found
+    outs = [new[n] for n in graph.outputs]
+    return g.Graph(g.reachable(outs), outs)
+
+
+def _by_parts(b: Builder, n: Node, y: Node, w: Node) -> Node | None:
     """The transposed convolution n of short rows as plain convolutions, one a phase; None where it is none.
 
     With a step s, place s * m + r - padding is the sum over j of y[m - j] * w[r + s * j].
     """
     a = n.attrs
     assert isinstance(a, g.Convolution)
-    if n.op != "convolve_image" or len(a.sizes) != 2 or a.groups > 1 or {*a.dilations} != {1} or max(a.strides) == 1:
+    if len(a.sizes) != 2 or a.groups > 1 or {*a.dilations} != {1} or max(a.strides) == 1:
         return None
     if any(k < s for k, s in zip(a.sizes, a.strides, strict=True)):
         return None

@@ -1,7 +1,7 @@
 """The pipeline of passes: from the graph of a program to its schedule, for plans, first runs and inspection.
 
-    outputs -> canonicalize -> collect_sums -> compress -> save_residuals -> winograd -> recompute -> fuse -> kernelize
-            -> epilogues -> order -> Program.schedule
+    outputs -> canonicalize -> collect_sums -> compress -> save_residuals -> phases -> winograd -> recompute -> fuse
+            -> kernelize -> epilogues -> order -> Program.schedule
 
 A pass is a function of a `Program` and the `Options` of the compilation. It maps a valid program to a valid one,
 changes nothing in place, and returns the same object where nothing changes. With `Options.verify` each program is
@@ -28,6 +28,7 @@ from lazyt.ir.passes.lower_winograd import lower_winograd
 from lazyt.ir.passes.merge_axes import merge_axes
 from lazyt.ir.passes.moments import NOTHING_HELD
 from lazyt.ir.passes.pack_shared import pack_shared
+from lazyt.ir.passes.phases import divide_short
 from lazyt.ir.passes.program import Options, Program
 from lazyt.ir.passes.recompute import recompute
 from lazyt.ir.passes.same_division import divided_alike
@@ -88,6 +89,11 @@ def _save_residuals(p: Program, options: Options) -> Program:
     return replace(p, graph=graph, residuals=residuals)
 
 
+def _phases(p: Program, options: Options) -> Program:
+    # NOTE: where a function says which convolutions are calls, a library computes these.
+    return replace(p, graph=divide_short(p.graph, p.scope)) if options.convolutions is True else p
+
+
 def _winograd(p: Program, options: Options) -> Program:
     return replace(p, graph=lower_winograd(p.graph, p.scope)) if options.winograd else p
 
@@ -145,6 +151,7 @@ PASSES: list[Pass] = [
     Pass("pack_shared", _pack_shared, "pack"),  # a weight that many products read transposed is copied so
     Pass("compress", _compress),  # what the backward reads is kept in few bits, where it was recorded so
     Pass("save_residuals", _save_residuals),  # a later backward's gradients give way to what it reads
+    Pass("phases", _phases),  # transposed convolutions of short rows are a plain one for each phase
     Pass("winograd", _winograd, "winograd"),  # convolutions that Winograd's algorithm may compute are its calls
     Pass("recompute", _recompute),  # under a memory budget: what the backward computes again in place of keeping it
     Pass("prefetch", _prefetch),  # the backend compiles what it needs for certain, while this thread goes on

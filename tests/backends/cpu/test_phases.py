@@ -7,6 +7,7 @@ import pytest
 
 import lazyt as lt
 from lazyt import nn
+from lazyt.ir.passes import phases
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.runtime import plan_cache
 from tests.support.arrays import assert_close_at_scale, normal
@@ -34,6 +35,20 @@ CASES = {
     "steps longer than filters": (False, (2, 4, 11, 12), (6, 4, 2, 1), {"stride": 3, "padding": 1}),
     "more than one unit an image": (False, (1, 8, 70, 70), (64, 4, 3, 3), {"groups": 2}),
 }
+
+
+# Rows of a phase have few places: a plain convolution for each phase.
+SHORT = {
+    "short rows": (True, (3, 20, 4, 4), (20, 18, 4, 4), {"stride": 2, "padding": 1}),
+    "short rows, odd filters": (True, (3, 5, 4, 8), (5, 17, 3, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
+    "short rows, no padding": (True, (2, 3, 3, 5), (3, 4, 2, 4), {"stride": 2}),
+    "short rows, more padding":
+        (True, (2, 3, 6, 5), (3, 4, 6, 5), {"stride": (3, 2), "padding": (3, 2), "output_padding": (0, 1)}),
+    "short rows, step along one axis":
+        (True, (2, 3, 6, 7), (3, 4, 3, 3), {"stride": (1, 2), "padding": 1, "output_padding": (0, 1)}),
+    "short rows of a gradient": (False, (3, 9, 8, 8), (16, 9, 3, 3), {"stride": 2, "padding": 1}),
+}  # fmt: skip
+CASES |= SHORT
 
 
 def results(case, dtype="float32"):
@@ -65,7 +80,18 @@ def test_generated_or_by_products(case, dtype, monkeypatch):
     assert_close_at_scale(got, exact, 200)
 
 
-@pytest.mark.parametrize("case", ["step of two", "long steps", "a convolution in groups"])
+@pytest.mark.parametrize("case", SHORT)
+def test_short_rows_are_plain_convolutions(case, monkeypatch):
+    got, ops = results(case)
+    assert "convolve_image" not in ops
+    forget()
+    monkeypatch.setattr(phases, "SHORT", 0)
+    by_phases, ops = results(case)
+    assert "convolve_image" in ops
+    assert_close_at_scale(got, by_phases, 200)
+
+
+@pytest.mark.parametrize("case", ["step of two", "long steps", "a convolution in groups", "short rows"])
 def test_bits_do_not_depend_on_threads_or_epilogues(case, monkeypatch):
     assert len(bits_by_threads_and_epilogues(lambda: results(case)[0], monkeypatch)) == 1
 
