@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.ir import graph as g
-from lazyt.ir.builder import Builder
+from lazyt.ir.passes.replacing import replaced
 from lazyt.ir.symbolic import hint, product
 from lazyt.ir.winograd import CHUNKS, PANEL, PLACES, PLANES, WINDOW
 
 if TYPE_CHECKING:
+    from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
     from lazyt.ir.symbolic import Scope
 
@@ -36,15 +37,7 @@ def lower_winograd(graph: g.Graph, scope: Scope | None) -> g.Graph:
     """The graph with such convolutions as calls and products; the same graph if there are none."""
     if not any(_is_allowed(n) for n in graph.nodes):
         return graph
-    b = Builder(scope)
-    new: dict[Node, Node] = {}
-    for n in graph.nodes:
-        b.site = n.site
-        operands = tuple(new[x] for x in n.operands)
-        found = _by_winograd(b, n, *operands) if _is_allowed(n) else None
-        new[n] = b.make(n.op, operands, n.attrs, n.shape, n.dtype) if found is None else found
-    outs = [new[n] for n in graph.outputs]
-    return g.Graph(g.reachable(outs), outs)
+    return replaced(graph, scope, lambda b, n, xs: _by_winograd(b, n, *xs) if _is_allowed(n) else None)
 
 
 def _is_allowed(n: Node) -> bool:

@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
-from lazyt.ir.builder import Builder
+from lazyt.ir.passes.replacing import replaced
 from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
+    from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
     from lazyt.ir.symbolic import Scope
 
@@ -45,15 +46,7 @@ def divide_short(graph: g.Graph, scope: Scope | None) -> g.Graph:
     """The graph with transposed convolutions of short rows as plain ones; the same graph if there are none."""
     if not any(n.op == "convolve_image" for n in graph.nodes):
         return graph
-    b = Builder(scope)
-    new: dict[Node, Node] = {}
-    for n in graph.nodes:
-        b.site = n.site
-        operands = tuple(new[x] for x in n.operands)
-        found = _by_parts(b, n, *operands) if n.op == "convolve_image" else None
-        new[n] = b.make(n.op, operands, n.attrs, n.shape, n.dtype) if found is None else found
-    outs = [new[n] for n in graph.outputs]
-    return g.Graph(g.reachable(outs), outs)
+    return replaced(graph, scope, lambda b, n, xs: _by_parts(b, n, *xs) if n.op == "convolve_image" else None)
 
 
 def _by_parts(b: Builder, n: Node, y: Node, w: Node) -> Node | None:

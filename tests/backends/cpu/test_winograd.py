@@ -192,3 +192,26 @@ def test_a_plan_is_for_all_batches_that_are_large_enough(monkeypatch):
         lt.sync()
         assert "winograd_convolve" in calls()
     assert lt.last_sync().plan_hit
+
+
+def test_what_is_kept_in_few_bits_stays_so():
+    """The same values are kept, and no more is in memory at the end of the forward pass."""
+    x = lt.tensor(normal(8, 32, 16, 16))
+    filters = [lt.tensor(normal(32, 32, 3, 3, seed=i) / 17, requires_grad=True) for i in range(3)]
+    found = []
+    for precision in ("high", "highest"):
+        lt.set_float32_convolution_precision(precision)
+        forget()
+        with lt.memory.compress(bits=2):
+            h = x
+            for w in filters:
+                h = lt.relu(nn.functional.conv2d(h, w, padding=1))
+            loss = (h * h).sum()
+        loss.backward()
+        saved = lt.memory.plan(loss).saved
+        found.append(sorted((s.operation, s.nbytes, s.decision) for s in saved))
+        lt.sync()
+        assert bool(calls()) == (precision == "high")
+        for w in filters:
+            w.grad = None
+    assert found[0] == found[1] and any("bit" in d or "pack" in d or "compress" in d for _, _, d in found[0])
