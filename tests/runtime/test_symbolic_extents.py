@@ -24,6 +24,8 @@ from tests.support.plans import bits, forget
 
 # In shuffled order; 3, 4, 5, 6 and 8 are extents of other axes too.
 SIZES = (7, 3, 1, 64, 2, 5, 32, 6, 8, 4, 0, 1, 7)
+# What is selected by indices is broadcast along the axis of that size: of no elements, a kernel would check no index.
+APART = {"gathered": {0}}
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +46,9 @@ def test_new_sizes_plan_nothing(name: str, first: int) -> None:
         report = lt.last_sync()
         assert report is not None
         plans.append(report.plans)
-        assert i < 2 or not (report.plans or report.compiles), f"size {b}: {report.reason}"
-    assert sum(plans) <= 2
+        known = i >= 2 and b not in APART.get(name, ())
+        assert not known or not (report.plans or report.compiles), f"size {b}: {report.reason}"
+    assert sum(plans) <= 2 + len(APART.get(name, ()))
 
 
 def test_a_training_step_has_two_plans_for_all_batch_sizes() -> None:
