@@ -20,7 +20,7 @@ from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.codegen.transpose import Transposer
 from lazyt.backends.cpu.library.conv_pad_ir import framing
 from lazyt.backends.cpu.library.gemm_epilogue import epilogue_text
-from lazyt.backends.cpu.library.gemm_micro import Micro
+from lazyt.backends.cpu.library.gemm_micro import Micro, tables
 from lazyt.backends.cpu.library.gemm_tile import FIELDS, HEAD, KC, PREFETCH
 from lazyt.backends.cpu.workspace import PARAMETERS, workspace_of
 
@@ -215,15 +215,7 @@ def features_text(dtype: np.dtype, tile: Tile) -> tuple[str, str]:
     """The module of convolutions with vectors along the features, and its name."""
     driver = _Driver(dtype, tile)
     body = driver.text("lazyt_features")
-    micros: list[Micro] = []
-    names, heights = [], []
-    for vectors in range(1, tile.vectors + 1):
-        family = {mr: _Features(dtype, tile, "row", mr, vectors, False) for mr in tile.heights(vectors)}
-        micros += family.values()
-        for left in range(tile.tallest + 1):
-            height = max(h for h in family if h <= left or h == 1)
-            names.append(f"ptr @{family[height].name}")
-            heights.append(f"i64 {height}")
+    micros, constants = tables(tile, lambda rows, vectors: _Features(dtype, tile, "row", rows, vectors, False))
     texts = [m.text() for m in micros]
     transposer, declared = driver.transposer.text()
     frames, more = framing(dtype, tile.lanes)
@@ -232,8 +224,7 @@ def features_text(dtype: np.dtype, tile: Tile) -> tuple[str, str]:
         declared |= set(f.body.module.text().splitlines())
     parts = [
         *sorted(line for line in declared if line),
-        f"@micros = internal constant [{len(names)} x ptr] [{', '.join(names)}]",
-        f"@heights = internal constant [{len(names)} x i64] [{', '.join(heights)}]",
+        *constants,
         *texts,
         transposer,
         frames,

@@ -212,6 +212,26 @@ class Micro:
             f.line("ret void")
 
 
+def tables(tile: Tile, make: Callable[[int, int], Micro]) -> tuple[list[Micro], list[str]]:
+    """The micro-kernels of a tile, and two constants: names and heights, by vectors and by rows that are left.
+
+    make(rows, vectors) is one of them.
+    """
+    micros: list[Micro] = []
+    names, heights = [], []
+    for vectors in range(1, tile.vectors + 1):
+        family = {mr: make(mr, vectors) for mr in tile.heights(vectors)}
+        micros += family.values()
+        for left in range(tile.tallest + 1):
+            height = max(h for h in family if h <= left or h == 1)
+            names.append(f"ptr @{family[height].name}")
+            heights.append(f"i64 {height}")
+    return micros, [
+        f"@micros = internal constant [{len(names)} x ptr] [{', '.join(names)}]",
+        f"@heights = internal constant [{len(heights)} x i64] [{', '.join(heights)}]",
+    ]
+
+
 class DotMicro(Micro):
     """A micro-kernel over pairs of bfloat16 along k, packed so: each sum gets the second product, then the first.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from lazyt.backends.cpu.library.gemm_micro import Micro
+from lazyt.backends.cpu.library.gemm_micro import Micro, tables
 from lazyt.backends.cpu.library.winograd_ir import DTYPE
 
 if TYPE_CHECKING:
@@ -47,19 +47,7 @@ def multiply(
 
 def micros(tile: Tile, form: str) -> tuple[list[str], frozenset[str]]:
     """The micro-kernels, with tables of them by vectors and by rows that are left; and what they declare."""
-    found: list[Micro] = []
-    names, heights = [], []
-    for vectors in range(1, tile.vectors + 1):
-        family = {mr: Micro(DTYPE, tile, form, mr, vectors, False) for mr in tile.heights(vectors)}
-        found += family.values()
-        for left in range(tile.tallest + 1):
-            height = max(h for h in family if h <= left or h == 1)
-            names.append(f"ptr @{family[height].name}")
-            heights.append(f"i64 {height}")
+    found, constants = tables(tile, lambda rows, vectors: Micro(DTYPE, tile, form, rows, vectors, False))
     texts = [m.text() for m in found]
     declared = frozenset(line for m in found for line in m.f.body.module.text().splitlines())
-    tables = [
-        f"@micros = internal constant [{len(names)} x ptr] [{', '.join(names)}]",
-        f"@heights = internal constant [{len(heights)} x i64] [{', '.join(heights)}]",
-    ]
-    return [*tables, *texts], declared
+    return [*constants, *texts], declared
