@@ -201,21 +201,31 @@ class Replayable(Bound, Protocol):
     def lets_go(self) -> bool:
         """Whether that call releases the interpreter lock."""
 
-    def donating(self, inputs: Sequence[Any], scalars: Sequence[Any]) -> tuple[Any, Sequence[int]]:
-        """The binding to run when results take inputs' memory, and the input of each result, -1 for fresh memory."""
+    def donating(self, inputs: Sequence[Any], scalars: Sequence[Any], waits: bool = False) -> tuple[Any, Sequence[int]]:
+        """The binding to run when results take inputs' memory, and the input of each result, -1 for fresh memory.
+
+        waits: as of `Receipt`.
+        """
 
 
 class Enqueuing(Bound, Protocol):
     """The attributes that a replay of a sync uses of a binding for an asynchronous device."""
 
-    donations: Sequence[Donation]  # none
-    flag: Any  # as of `Replayable`, never set
-    has_replay: bool  # as of `Replayable`
+    # As of `Replayable`.
+    donations: Sequence[Donation]
+    chosen: tuple[Any, Any, Sequence[int]]
+    donating: Callable[..., tuple[Any, Sequence[int]]]
+    checks: list[Node]
+    has_replay: bool
 
     def enqueue(
-        self, scalars: Sequence[Any], inputs: Sequence[Any], sites: Callable[[], Sequence[Any]], wait: bool
-    ) -> list[Any]:
-        """As `Executable.run`. sites: the lines that were recorded; wait: until it is known whether all is right."""
+        self, scalars: Sequence[Any], inputs: Sequence[Any], sites: Callable[[], Sequence[Any]], places: Sequence[int],
+        receipt: Receipt,
+    ) -> list[Any] | None:  # fmt: skip
+        """As `Executable.run`. sites: the lines that were recorded; places: the input of each result, as of `donating`.
+
+        None, with nothing done, where these inputs cannot be overwritten after all.
+        """
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 from weakref import getweakrefcount
 
+from lazyt.backends.common.commit_flag import Receipt
 from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.errors import is_ours
@@ -277,7 +278,7 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
         inputs = [s.index for s in path if s.op is INPUT and s.statics[3] < 0]
         places["donor"] = [inputs[n] for n in donors]
         if again.plan.asynchronous:
-            launch = _enqueue(again)
+            launch = _enqueue(again, donors)
         else:
             program = bound.launch_only()
             places["scalar"], how = scalars_of(path, bound)
@@ -298,7 +299,8 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
     space = {
         "FIRST_BOUND": FIRST_BOUND, "again": again, "blank": [None] * tr.n_results(), "bound": bound,
         "count": getrefcount, "counters": counters,
-        "Data": Data, **many, "enqueue": enqueue, "ext": again.ext, "failed": failed, "find": again.find,
+        "Data": Data, **many, "ENQUEUE": ENQUEUE, "enqueue": enqueue,
+        "ext": again.ext, "failed": failed, "find": again.find,
         "holding": holding,
         "kept": again.kept, "kernels": again.kernels, "keys": [*tr.refs],
         "more": again.more, "move": again.move, "n_refs": len(tr.refs), "now": perf_counter, "plan": again.plan,
@@ -350,15 +352,23 @@ def words_of(path: Sequence[Step], bound: Any) -> list[int] | None:
     return None if {*how} - {AS_IT_IS} else places
 
 
-def enqueue(bound: Any, scalars: Sequence[Any], inputs: Sequence[Any], pos: Step, cause: str) -> list[Any]:
+def enqueue(
+    bound: Any, scalars: Sequence[Any], inputs: Sequence[Any], pos: Step, cause: str, places: Sequence[int] = (),
+    receipt: Receipt | None = None,
+) -> list[Any] | None:  # fmt: skip
     """The buffers of a run that may not be over yet (see `Enqueuing`)."""
-    found: list[Any] = bound.enqueue(scalars, inputs, partial(sites_of, pos), cause not in ENQUEUE)
+    receipt = receipt or Receipt(cause not in ENQUEUE)
+    found: list[Any] | None = bound.enqueue(scalars, inputs, partial(sites_of, pos), places, receipt)
     return found
 
 
-def _enqueue(again: Written) -> list[str]:
+def _enqueue(again: Written, donors: Sequence[int]) -> list[str]:
     """As `_launch`, for a device that is asynchronous."""
-    lines = ["try:", "    outs = enqueue(bound, tr.scalars[used], met, here, cause)"]
+    lines: list[str] = []
+    for i, n in enumerate(donors):
+        # NOTE: who waits for checks overwrites nothing.
+        lines += _if_unheld(i, n, "cause in ENQUEUE" if again.bound.checks else "")
+    lines += ["try:", "    outs = enqueue(bound, tr.scalars[used], met, here, cause)"]
     lines += ["except Exception as e:", "    failed(e)", "    return False"]
     return [*lines, *(f"value{n} = Data(outs[{n}], shape{n}, dtype{n})" for n in range(again.n_outputs))]
 
@@ -378,9 +388,7 @@ def _launch(again: Written, native: bool, how: list[str], donors: Sequence[int])
     listed = f"[{', '.join((*bases, *moved))}]"
     lines: list[str] = []
     for i, n in enumerate(donors):
-        # Held by the list and here, or by a tensor as well that only the results of this trace hold.
-        dead = f"count(met{n}) == {_MET + 1} and count(results[donor{i}]) <= {_UNHELD}"
-        lines += [f"if count(met{n}) <= {_MET} or ({dead}):", "    return False"]
+        lines += _if_unheld(i, n)
     lines += [
         f"for {made} in kept:",
         f"    if {' and '.join(unused)}:",
@@ -412,6 +420,14 @@ def _launch(again: Written, native: bool, how: list[str], donors: Sequence[int])
         lines += [f"if outs[{n}] is not buffer{n}:"]
         lines += [f"    value{n} = Data(outs[{n}], value{n}.shape, value{n}.dtype)"]
     return lines
+
+
+def _if_unheld(i: int, n: int, also: str = "") -> list[str]:
+    """The lines that leave to the general way a run that may overwrite an input, the i-th of such."""
+    # Held by the list and here, or by a tensor as well that only the results of this trace hold.
+    dead = f"count(met{n}) == {_MET + 1} and count(results[donor{i}]) <= {_UNHELD}"
+    unheld = f"count(met{n}) <= {_MET} or ({dead})"
+    return [f"if {also} and ({unheld}):" if also else f"if {unheld}:", "    return False"]
 
 
 # What has a storage, or is held weakly, by parts of the text: what is different, found before the run, given a value,

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.engine import consumed_on
 from lazyt.autograd.saved_segment import Segment, make_segment
+from lazyt.backends.common.commit_flag import Receipt
 from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.runtime import replay
 from lazyt.runtime.liveness import commit, is_wanted, stand
 from lazyt.runtime.plan_cache import Plan
-from lazyt.runtime.replay import AMONG, Again, counters
+from lazyt.runtime.replay import AMONG, ENQUEUE, Again, counters
 from lazyt.tracing.inference import made_in_inference
 from lazyt.tracing.inputs import form_of
 from lazyt.tracing.steps import INPUT
@@ -126,23 +127,22 @@ class Update(Again):
         inputs, results, run = tr.inputs, tr.results, self.variant
         for i in self.idle:
             results[i] = None
+        receipt = Receipt(cause not in ENQUEUE)
         if self.bound.donations:
-            variant, places = self.bound.donating(inputs, tr.scalars)
+            variant, places = self.bound.donating(inputs, tr.scalars, receipt.waits)
             if variant is not run or places != self.places:
                 return False
-        begun, flag = perf_counter(), run.flag
-        buffers: list[Any] = []
-        flag[0] = 0
+        begun = perf_counter()
         ran = False
         try:
-            if not self._run(tr, buffers, cause):
+            if not self._run(tr, receipt, cause):
                 return False
             ran = True
-            self._commit(tr, found, buffers, segment)
+            self._commit(tr, found, receipt.buffers, segment)
         except BaseException as e:
-            if ran or flag[0]:
+            if ran or receipt.written:
                 # As in `sync`: inputs are overwritten, so the results stand, and it goes on afterwards.
-                stand(tr, lambda: self._commit(tr, found, buffers, segment))
+                stand(tr, lambda: self._commit(tr, found, receipt.buffers, segment))
             elif isinstance(e, Exception):
                 replay.failed(e)
                 # What fails the general way meets again, and says which line it is of.
@@ -161,12 +161,15 @@ class Update(Again):
         root.next, tr.ended = self.then, self
         return True
 
-    def _run(self, tr: Trace, buffers: list[Any], cause: str) -> bool:
+    def _run(self, tr: Trace, receipt: Receipt, cause: str) -> bool:
         """Take memory, or inputs to overwrite, for the results, and run: whether all indices were right."""
-        run, inputs = self.variant, tr.inputs
+        run, inputs, buffers = self.variant, tr.inputs, receipt.buffers
         if self.plan.asynchronous:
-            buffers += replay.enqueue(run, tr.scalars[: self.n_scalars], inputs, tr.pos, cause)
-            return True
+            outs = replay.enqueue(run, tr.scalars[: self.n_scalars], inputs, tr.pos, cause, self.places, receipt)
+            receipt.buffers = outs or []
+            return outs is not None
+        run.flag[0] = 0
+        receipt.flag = run.flag
         allocate = run.allocate
         bases = [d.address for d in inputs]
         at = run.n_inputs

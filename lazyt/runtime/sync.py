@@ -129,7 +129,7 @@ def sync(
             segment = differentiable(tr, slots)
             want = slots if segment is None else [*slots, *segment.slots]
             idle = tr.let_go()
-            snapshot, receipt = _Snapshot(tr, segment), Receipt()
+            snapshot, receipt = _Snapshot(tr, segment), Receipt(cause not in ENQUEUE)
             try:
                 values = _compute(snapshot, want, report, receipt) if slots else []
                 commit(tr, slots, holders, others, values, segment, snapshot.residuals)
@@ -243,7 +243,8 @@ def _without(
         try:
             values = _compute(rest, want if segment is None else [*want, *segment.slots], report) if good else []
         except Exception as e:  # noqa: BLE001 - the first error is the one that is raised
-            error, refused = e, refused or isinstance(e, NotSupportedError)
+            # NOTE: its traceback has this frame, which would keep it, and tensors with it, until a collection.
+            error, refused = e.with_traceback(None), refused or isinstance(e, NotSupportedError)
             continue
         # NOTE: a holder that was written is met at its old value too.
         left = {id(h) for s, h in zip(slots, holders, strict=True) if s.step in spoilt}

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lazyt.ir import dtypes, kernel as k
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class Receipt:
     """The outcome of a run that overwrites inputs: once `written` is true, only its results are valid."""
 
-    __slots__ = ("buffers", "donated", "flag")
+    __slots__ = ("buffers", "donated", "flag", "waits")
 
-    def __init__(self) -> None:
-        self.flag: np.ndarray[Any, Any] | None = None
+    def __init__(self, waits: bool = False) -> None:
+        """waits: whether the sync waits for the outcome of checks, and leaves everything as it was if one fails."""
+        self.waits = waits
+        self.flag: Any = None  # an array, or what is indexed like one
         self.buffers: list[Any] = []
         self.donated = 0  # how many inputs were overwritten
 

@@ -6,10 +6,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import Donation
+
+# Smaller results do not take the memory of inputs: the check would cost as much as the copy.
+DONATED = 1 << 14
+MANY = 4  # ... unless there are at least so many
+MAX_VARIANTS = 8  # combinations of omitted copies that a plan keeps tables for
 
 References = tuple[list[int], list[int], list[type]]
 
@@ -34,6 +39,12 @@ COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
 def is_alone(found: References, i: int, kind: type) -> bool:
     """Whether only the list refers to value i, and only the value to its buffer, which is of this kind."""
     return COUNTED and found[0][i] == _ALONE[0][0] and found[1][i] == _ALONE[1][0] and found[2][i] is kind
+
+
+def worthwhile(donations: list[Donation], nbytes: Callable[[Node], int]) -> list[Donation]:
+    """These donations; none where they would save too little."""
+    outputs = {d.output for d in donations}
+    return donations if len(outputs) >= MANY or sum(map(nbytes, outputs)) >= DONATED else []
 
 
 def chosen(donations: Sequence[Donation], inputs: References | None, kind: type) -> list[Donation]:

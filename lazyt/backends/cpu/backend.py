@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
+from lazyt.backends.common import donating
 from lazyt.backends.cpu import address_space, memory
 from lazyt.backends.cpu.parallel_copy import copied
 from lazyt.backends.interface import Capabilities, HostAllocator, HostBackend, LoadedCode, Run, Statistics
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from lazyt.backends.cpu import binding, code_cache, engine, executor, kernel_rows, linked, thread_pool, user_code
+    from lazyt.backends.cpu import code_cache, engine, executor, kernel_rows, linked, thread_pool, user_code
     from lazyt.backends.cpu.codegen import needs
     from lazyt.backends.cpu.library import attention, bit_packing, products, scan, scatter, small_matrices, sorting
     from lazyt.ir.builder import Builder
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 else:
-    binding = on_demand.module("lazyt.backends.cpu.binding")
     code_cache = on_demand.module("lazyt.backends.cpu.code_cache")
     engine = on_demand.module("lazyt.backends.cpu.engine")
     executor = on_demand.module("lazyt.backends.cpu.executor")
@@ -124,7 +124,7 @@ class CpuBackend(HostBackend):
     allocator = PoolAllocator()
     dlpack_type = 1  # kDLCPU
     work_sizes = (
-        (kernel_rows, "GRAIN"), (binding, "DONATED"), (bit_packing, "GRAIN"), (scan, "GRAIN"), (scatter, "GRAIN"),
+        (kernel_rows, "GRAIN"), (donating, "DONATED"), (bit_packing, "GRAIN"), (scan, "GRAIN"), (scatter, "GRAIN"),
         (small_matrices, "GRAIN"), (sorting, "GRAIN"), (products, "PRODUCT_GRAIN"),
     )  # fmt: skip
 

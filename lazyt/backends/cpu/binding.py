@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
 from lazyt.backends.common.commit_flag import WRITTEN
+from lazyt.backends.common.donating import worthwhile
 from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.kernel_rows import KernelRows
 from lazyt.backends.cpu.library.registry import (
@@ -46,10 +47,6 @@ else:
 
 # Results and temporaries that any second cache holds: their launches do not run in tiles.
 CACHED = 1 << 18
-
-# Smaller results do not take the memory of inputs: the check would cost as much as the copy.
-DONATED = 1 << 14
-MANY = 4  # ... unless there are at least so many
 
 
 # The rows, the table and the patches of a native program.
@@ -200,9 +197,7 @@ class Binding(KernelRows):
         """Which results may take the memory of inputs; none where that would save too little."""
         safe = self._safe_region()
         found = [d for d in self.exe.donations if d.region >= safe]
-        outputs = {d.output for d in found}
-        worth = len(outputs) >= MANY or sum(self.value(self.exe.nbytes[n]) for n in outputs) >= DONATED
-        return found if worth else []
+        return worthwhile(found, lambda n: self.value(self.exe.nbytes[n]))
 
     def _native(self, c: Launch) -> bool:
         """Whether a launch is a row of a native program, not a call from Python."""

@@ -6,7 +6,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lazyt import on_demand
-from lazyt.backends.cpu.binding import DONATED, Binding
+from lazyt.backends.common.donating import DONATED
+from lazyt.backends.cpu.binding import Binding
 from lazyt.backends.cpu.code_cache import assembly_of, code_at, source_of
 from lazyt.backends.cpu.codegen.emit import strategies_of
 from lazyt.backends.cpu.flags import switches

@@ -16,7 +16,7 @@ import numpy as np
 
 from lazyt import on_demand
 from lazyt.backends.common.commit_flag import Receipt
-from lazyt.backends.common.donating import References, chosen, references
+from lazyt.backends.common.donating import MAX_VARIANTS, References, chosen, references
 from lazyt.backends.cpu import kept_panels, memory
 from lazyt.backends.cpu.binding import Binding
 from lazyt.backends.cpu.callbacks import Callback
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 else:
     blas = on_demand.module("lazyt.backends.cpu.library.blas")
     scatter = on_demand.module("lazyt.backends.cpu.library.scatter")
-
-MAX_VARIANTS = 8  # combinations of omitted copies that a plan keeps tables for
 
 
 class Executable(NativeExecutable):
@@ -207,11 +205,14 @@ class Bound(Binding):
         part = self.parts[0]
         return type(part) is Program and part.lets_go
 
-    def donating(self, inputs: Sequence[Any], scalars: Sequence[Any]) -> tuple[Bound, Sequence[int]]:
+    def donating(
+        self, inputs: Sequence[Any], scalars: Sequence[Any], waits: bool = False
+    ) -> tuple[Bound, Sequence[int]]:
         """The binding to run when results take the memory of inputs that nothing else refers to, and each output's
         input.
 
-        The input is -1 for an output in fresh memory; this binding itself and no inputs if no result takes any.
+        The input is -1 for an output in fresh memory; this binding itself and no inputs if no result takes any. What
+        is checked is known before anything is overwritten, whether the sync waits or not.
         """
         found = references(inputs)
         last, bound, places = self.chosen

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 NAME = "cuda"
 
-
-# Bytes that CuPy's pool rounds up to.
-BLOCK = 512
 # The extents that a kernel is shown for.
 EXTENT = 1024
 
@@ -47,10 +44,10 @@ class DeviceAllocator(Allocator):
         return cuda.device.to_host(buffer, dtype, shape)
 
     def block(self, nbytes: int) -> int:
-        return -(-nbytes // BLOCK) * BLOCK
+        return cuda.device.block_of(nbytes)
 
     def statistics(self, device: str) -> Statistics:
-        return Statistics(*cuda.device.device(device).usage(BLOCK))
+        return Statistics(*cuda.device.device(device).usage())
 
     def release_cached(self, device: str) -> None:
         cuda.device.device(device).free_cached()
@@ -64,7 +61,7 @@ def _capabilities(device: str) -> Capabilities:
     return Capabilities(
         convolutions=partial(cuda.executor.keeps, device), attention=partial(cuda.executor.attends, device),
         alike_products=True, offload=True, light_functions=True, share=cuda.needs.share_of, replay=True,
-        asynchronous=True,
+        asynchronous=True, donation=True,
     )  # fmt: skip
 
 

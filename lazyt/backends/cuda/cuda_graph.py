@@ -3,8 +3,8 @@
     launches between two calls that no graph can hold  -->  one graph; the next run changes the nodes whose arguments
                                                             differ (addresses, sizes that move, scalars), and no other
 
-Results are fresh every run, as without graphs: a graph holds no memory of a plan. Independent launches (a region of
-the schedule) do not wait for each other.
+Results are where a run wants them, as without graphs: a graph holds no memory of a plan. Independent launches (a
+region of the schedule) do not wait for each other.
 """
 
 from __future__ import annotations
@@ -83,6 +83,18 @@ class Launch:
         return range(self.at, self.at + self.function.entries + (self.choice is not None))
 
 
+class Launched:
+    """Whether a graph was enqueued, as item 0: by the answer that the call itself leaves."""
+
+    __slots__ = ("answers",)
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+
+    def __getitem__(self, i: int) -> bool:
+        return bool(self.answers) and not self.answers[i]
+
+
 class Segment:
     """Launches of a bound plan that follow one another: one by one the first time, then as a graph."""
 
@@ -98,9 +110,8 @@ class Segment:
     def run(self, stream: Any, table: Array) -> None:
         """Enqueue all of it, with the arguments in the table."""
         self.runs += 1
-        if self.runs > 1 and len(self.parts) >= FEWEST and switches["graphs"] and self._prepared(table):
-            self.replays += 1
-            self.where.driver.run_graph(stream, self.graph)
+        if self.runs > 1 and len(self.parts) >= FEWEST and switches["graphs"] and self.prepared(table):
+            self.launch(stream, Launched())
             return
         if self.divided:
             for s in self.divided:
@@ -115,22 +126,29 @@ class Segment:
                 for product in part.works(table):
                     driver.multiply(self.where.number, stream, product)  # type: ignore[arg-type]
 
-    def _prepared(self, table: Array) -> bool:
+    def launch(self, stream: Any, launched: Launched) -> None:
+        """Enqueue the graph that is `prepared`."""
+        self.replays += 1
+        self.where.driver.run_graph(stream, self.graph, launched.answers)
+
+    def prepared(self, table: Array) -> bool:
         """Whether there is a graph with these arguments; makes or changes it."""
         if self.refused:
             return False
         driver = self.where.driver
         if self.graph is not None:
             changed = np.flatnonzero(self.held != table)
+            # NOTE: what an interrupt leaves half changed is made again.
+            graph, self.graph = self.graph, None
             try:
                 for i in {i for readers in {*self.readers[changed].tolist()} for i in self.among[readers]}:
                     for node, work in zip(self.numbers[i], self.parts[i].works(table), strict=True):
-                        driver.update(self.graph, node, work)
+                        driver.update(graph, node, work)
             except GraphError:
-                # Other addresses may need another cuBLAS kernel: then the graph is made again.
-                self.graph = None
+                pass  # other addresses may need another cuBLAS kernel: then it is made again too
             else:
                 self.held[changed] = table[changed]
+                self.graph = graph
                 return True
         try:
             self._make(table)
@@ -182,5 +200,6 @@ class Segment:
         self.readers = np.zeros(len(table), np.int64)
         for slot, parts in readers.items():
             self.readers[slot] = number[parts]
-        self.graph = self.where.driver.graph(self.where.number, nodes)
+        graph = self.where.driver.graph(self.where.number, nodes)
         self.held = table.copy()
+        self.graph = graph

@@ -103,7 +103,9 @@ class Driver(Protocol):
         """Give a node other arguments, for runs to come. Raises GraphError where that is not possible."""
         ...
 
-    def run_graph(self, stream: Any, graph: Any) -> None: ...
+    def run_graph(self, stream: Any, graph: Any, answers: list[Any]) -> None:
+        """Launch it; the call that does so appends its answer before signals are looked at: false where all is well."""
+
     def library(self, device: int) -> AbstractContextManager[Any]:
         """CuPy, working on the current stream."""
         ...
@@ -326,9 +328,9 @@ class CupyDriver:
     def update(self, graph: NativeGraph, i: int, work: Work) -> None:
         graph.update(i, work)
 
-    def run_graph(self, stream: Any, graph: NativeGraph) -> None:
+    def run_graph(self, stream: Any, graph: NativeGraph, answers: list[Any]) -> None:
         try:
-            graph.launch(stream.ptr)
+            graph.launch(stream.ptr, answers)
         except GraphError as error:
             raise DeviceError(f"cuda: a graph could not be launched ({error})") from error
 

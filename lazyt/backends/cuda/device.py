@@ -125,11 +125,11 @@ class Device:
             free.clear()
         self.driver.free_cached(self.number)
 
-    def usage(self, block: int) -> tuple[int, int]:
-        """Bytes in use, in blocks of so many, and bytes that the device gave."""
+    def usage(self) -> tuple[int, int]:
+        """Bytes in use, in whole blocks, and bytes that the device gave."""
         used, given = self.driver.usage(self.number)
         # NOTE: the driver does not count the memory of an allocator that the user gave CuPy.
-        return max(used - sum(free.nbytes(block) for free in [*self._free.values()]), 0), given
+        return max(used - sum(free.nbytes(BLOCK) for free in [*self._free.values()]), 0), given
 
     def write(self, address: int, array: Array) -> None:
         """Copy a NumPy array to the device; it may change when this returns."""
@@ -255,8 +255,21 @@ class DeviceBuffer:
         self.checks = ()
 
 
+class AdoptedBuffer(DeviceBuffer):
+    """Memory that another library may see too: nothing is written there."""
+
+    __slots__ = ()
+
+
 NAME = re.compile(r"cuda(?::(\d+))?")
+# Bytes that CuPy's pool rounds up to.
+BLOCK = 512
 _devices: dict[tuple[int, int], Device] = {}
+
+
+def block_of(nbytes: int) -> int:
+    """What memory of so many bytes takes of CuPy's pool."""
+    return -(-nbytes // BLOCK) * BLOCK
 
 
 def number_of(name: str) -> int:
@@ -339,4 +352,4 @@ def adopted(x: Any, copy: bool) -> tuple[DeviceBuffer, np.dtype, tuple[int, ...]
     except found.errors as error:
         raise DeviceError(f"cuda: memory of a {type(x).__name__} cannot be taken over ({error})") from error
     where = device(f"cuda:{a.device}")
-    return DeviceBuffer(a.address, a.nbytes, where.name, a.owner), a.dtype, a.shape
+    return AdoptedBuffer(a.address, a.nbytes, where.name, a.owner), a.dtype, a.shape

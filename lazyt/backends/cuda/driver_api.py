@@ -180,8 +180,11 @@ class NativeGraph:
             name = "cuGraphExecKernelNodeSetParams_v2"
         _call(self.cuda, name, self.exec, self.nodes[i], what)
 
-    def launch(self, stream: int) -> None:
-        _call(self.cuda, "cuGraphLaunch", self.exec, stream)
+    def launch(self, stream: int, answers: list[Any]) -> None:
+        # NOTE: one call into C, which looks at no signals: who launched it has an answer.
+        answers.extend(map(self.cuda.cuGraphLaunch, (self.exec,), (stream,)))
+        if answers[-1]:
+            raise GraphError(f"cuGraphLaunch: error {answers[-1]}")
 
     def close(self) -> None:
         """Give everything back; a run that is under way goes on."""

@@ -19,6 +19,7 @@ from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.common.host_calls import HostCall, evaluated
 from lazyt.backends.common.strided_access import alternate
 from lazyt.backends.common.transposed_access import tile, untile
+from lazyt.backends.cuda import donation
 from lazyt.backends.cuda.binding import Binding, Run
 from lazyt.backends.cuda.code_cache import functions
 from lazyt.backends.cuda.codegen.mapping import (
@@ -30,10 +31,10 @@ from lazyt.backends.cuda.codegen.mapping import (
     portions,
     scratch_words,
 )
-from lazyt.backends.cuda.cuda_graph import Launch, Segment
+from lazyt.backends.cuda.cuda_graph import Launch, Launched, Segment
 from lazyt.backends.cuda.deferred_checks import WORD, Check, unsettled
 from lazyt.backends.cuda.describe import LaunchDescription
-from lazyt.backends.cuda.device import device
+from lazyt.backends.cuda.device import DeviceBuffer, device
 from lazyt.backends.cuda.horizontal_fusion import SHARE, Share, Shares, taken_together
 from lazyt.backends.cuda.library import attention as by_cudnn, attention_kernels, registry
 from lazyt.backends.cuda.library.attention import Attention
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from lazyt.ir import kernel as k
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
-    from lazyt.ir.passes.schedule import Schedule
+    from lazyt.ir.passes.schedule import Donation, Schedule
 
     Array = np.ndarray[Any, Any]
 
@@ -70,6 +71,7 @@ class Executable(ScheduleExecutable):
     def __init__(self, sched: Schedule, name: str) -> None:
         super().__init__(sched)
         self.device = device(name)
+        self.donations = donation.of_schedule(sched)
 
     def arrange(self, call: KernelCall) -> None:
         """Neighbouring threads read what lies side by side, so narrow maps stay as they are."""
@@ -88,7 +90,7 @@ class Executable(ScheduleExecutable):
     def run(
         self, extents: tuple[int, ...], scalars: Sequence[Any], inputs: Sequence[Any], receipt: Receipt | None = None
     ) -> list[Any]:
-        """As on the CPU, but for memory of inputs: results do not take it."""
+        """Run for these extents; what overwrites inputs does so behind all that can fail (see donation.py)."""
         bound = self.bound.get(extents)
         if bound is None:
             if len(self.bound) > 256:
@@ -96,7 +98,16 @@ class Executable(ScheduleExecutable):
             bound = Bound(self, extents, scalars)
             bound.build()
             self.bound[extents] = bound
-        return bound.run(scalars, inputs)
+        if receipt is not None and bound.donations:
+            variant, places = bound.donating(inputs, scalars, receipt.waits)
+            if places:
+                outs = variant.run(scalars, inputs, places, receipt)
+                if outs is not None:
+                    return outs
+                bound.donor.refuse()
+        outs = bound.run(scalars, inputs)
+        assert outs is not None, "it overwrites nothing"
+        return outs
 
     def describe(self, launch: Any, bound: Bound) -> LaunchDescription:
         """How a launch is computed at the sizes of a binding."""
@@ -114,15 +125,20 @@ class Bound(Binding):
     """An executable for given extents."""
 
     exe: Executable
-    donations = ()
 
-    def __init__(self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
+    def __init__(
+        self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any], left_out: frozenset[int] = frozenset()
+    ) -> None:
+        """left_out: of a run that overwrites inputs, the ids of the copies that it does not need."""
         super().__init__(exe, extents, scalars)
+        self.left_out = left_out
+        # The inputs that it reads, among those of the trace.
+        self.read = sorted({n.attrs.index for n in exe.schedule.graph.nodes if isinstance(n.attrs, g.Input)})
         self.parts: list[Any] = []
         self.moves = Moves(self) if exe.schedule.on_host else None
         self.lock = threading.RLock()
         self.has_replay = False
-        self.flag = [0]
+        self.unbegun: Check | None = None  # that of the last run, if an interrupt may have kept it from that
 
     def build(self) -> None:
         """Argument tables, mappings and code of every launch."""
@@ -131,7 +147,7 @@ class Bound(Binding):
         steps: list[Any] = []
         self.scratch_size = 0
         wanted: list[tuple[k.Kernel, Mapping]] = []
-        level = 0
+        level = safe = 0
         shares: list[Share] = []
         heads: list[tuple[int, int]] = []
 
@@ -142,14 +158,14 @@ class Bound(Binding):
             return len(table) - 2
 
         moves = self.moves
-        for region in self.exe.schedule.regions:
+        for number, region in enumerate(self.exe.schedule.regions):
             level += 1
             if moves is not None:
                 steps += moves.before(region)
             planned = [
                 [x for piece in self.pieces_of(c) for x in self._launches(c, piece, table, patches)]
                 for c in region
-                if isinstance(c, KernelCall)
+                if isinstance(c, KernelCall) and id(c) not in self.left_out
             ]
             for launches in taken_together(planned, self.where.properties.processors, place):
                 # Launches that share scratch memory do not run beside others.
@@ -163,6 +179,7 @@ class Bound(Binding):
                     found = self._call(c, table, patches, level)
                     steps += found
                     level += len(found)
+                    safe = safe if all(map(is_capturable, found)) else number + 1
         t0 = time.perf_counter()
         code, compiled = functions(self.where, wanted)
         self.exe.compiles += compiled
@@ -185,19 +202,49 @@ class Bound(Binding):
         self.slots, self.sources, self.offsets_of_slots = (np.ascontiguousarray(x) for x in columns.T)
         self.word = self.where.allocate(WORD) if self.checks else None
         # What a run takes: its results, temporaries, and scratch memory.
-        self.taken = [*self.sizes, *(n for n in (self.arena_size, self.scratch_size) if n)]
-        self.taken_among = {*self.taken}
+        self.taken = donation.Taken(self.sizes, (self.arena_size, self.scratch_size))
+        self.donor = donation.Donor(self, safe)
+
+    @property
+    def donations(self) -> Sequence[Donation]:
+        """Which results may take the memory of inputs."""
+        return self.donor.donations
+
+    @property
+    def chosen(self) -> tuple[Any, Bound, Sequence[int]]:
+        """As of `interface.Enqueuing`."""
+        return self.donor.chosen
+
+    def donating(
+        self, inputs: Sequence[Any], scalars: Sequence[Any], waits: bool = False
+    ) -> tuple[Bound, Sequence[int]]:
+        """As of `interface.Enqueuing`."""
+        return self.donor.choose(inputs, scalars, waits)
+
+    def variant(self, left_out: frozenset[int], scalars: Sequence[Any]) -> Bound:
+        """The binding for a run that overwrites inputs and omits these copies."""
+        found = Bound(self.exe, self.extents, scalars, left_out)
+        found.build()
+        return found
+
+    def spared(self, inputs: Sequence[Any] | None = None) -> int:
+        """As of `interface.Bound`; 0 of a first run, which overwrites nothing."""
+        ran = self.exe.bound.get(self.extents)
+        return 0 if inputs is None or ran is None else ran.donor.spared(inputs)
 
     def enqueue(
-        self, scalars: Sequence[Any], inputs: Sequence[Any], sites: Callable[[], Sequence[Any]], wait: bool
-    ) -> list[Any]:
+        self, scalars: Sequence[Any], inputs: Sequence[Any], sites: Callable[[], Sequence[Any]], places: Sequence[int],
+        receipt: Receipt,
+    ) -> list[Any] | None:  # fmt: skip
         """`run`, where a sync is repeated (see interface.Enqueuing)."""
-        outs = self.run(scalars, inputs)
-        # NOTE: the checks of one are those of all.
-        if outs and outs[0].checks:
-            outs[0].located(sites)
-            if wait:
-                outs[0].settle()
+        outs = self.run(scalars, inputs, places, receipt)
+        if outs:
+            # NOTE: the checks of one are those of all.
+            first = _buffer(outs[0])
+            if first.checks:
+                first.located(sites)
+                if receipt.waits:
+                    first.settle()
         return outs
 
     def _launches(
@@ -252,7 +299,7 @@ class Bound(Binding):
     def _segments(self, parts: Sequence[Any]) -> list[Any]:
         """Consecutive launches that a graph can hold, combined."""
         found: list[Any] = []
-        for capturable, group in groupby(parts, lambda p: isinstance(p, Launch | Product)):
+        for capturable, group in groupby(parts, is_capturable):
             some = list(group)
             found += [Segment(self.where, some)] if capturable else some
         return found
@@ -261,29 +308,47 @@ class Bound(Binding):
         return Product(self, c) if c.node.op == "matmul" else Convolution(self, c)
 
     def run(
-        self,
-        scalars: Sequence[Any],
-        inputs: Sequence[Any],
-        places: Sequence[int] = (),
+        self, scalars: Sequence[Any], inputs: Sequence[Any], places: Sequence[int] = (),
         receipt: Receipt | None = None,
-    ) -> list[Any]:
-        """Take memory, fill the arguments in, enqueue. Waits for nothing but what is done on the host."""
+    ) -> list[Any] | None:  # fmt: skip
+        """Take memory, fill the arguments in, enqueue. Waits for nothing but what is done on the host.
+
+        places: the input of each result that takes its memory, or -1. None, and nothing is done, where there is no
+        graph for what overwrites them.
+        """
         where = self.where
         with self.lock, where.work() as stream:
-            taken = where.take_all(stream, self.taken, self.taken_among)
-            n = len(self.sizes)
+            if self.unbegun is not None:
+                self.unbegun.begin(stream)
+            sizes, among = self.taken.of(places)
+            taken = where.take_all(stream, sizes, among)
+            n = len(self.sizes) - sum(at >= 0 for at in places)
             outs, others = taken[:n], [b.address for b in taken[n:]]
+            if places:
+                fresh = iter(outs)
+                outs = [next(fresh) if at < 0 else inputs[at] for at in places]
             table = self.table
             bases = self._bases(scalars, inputs, outs, others)
             if self.precisions:
                 table[self.precisions] = is_tf32(FLOAT32)
             table[self.slots] = np.frombuffer(array("q", bases), np.int64)[self.sources] + self.offsets_of_slots
+            parts, last, launched = self.parts, None, None
+            if places:
+                launched = Launched()
+                *parts, last = parts
+                if not last.prepared(table):
+                    return None
             if self.word is not None:
                 where.driver.clear(stream, self.word.address, WORD)
             if self.shares is not None:
                 self.shares.send(stream, table)
+            checks = unsettled(inputs, self.read)
+            check = None
+            if self.word is not None:
+                check = Check(where, self.word, self.error_of, launched)
+                checks = (check, *checks)
             try:
-                for part in self.parts:
+                for part in parts:
                     if type(part) is Segment:
                         part.run(stream, table)
                     else:
@@ -293,12 +358,20 @@ class Bound(Binding):
                     # Whatever happened, the memory of this run is free only when its copies are done.
                     where.join(stream)
                     self.moves.retire()
-            checks = unsettled(inputs[: self.n_inputs])
-            if self.word is not None:
-                checks = (Check(where, stream, self.word.address, self.error_of), *checks)
-            if checks:
+            if checks or places:
+                # NOTE: what an interrupt leaves of a run that overwrites inputs are results like all others.
                 for b in outs:
-                    b.checks = checks
+                    _buffer(b).checks = checks
+            if last is not None and launched is not None:
+                assert receipt is not None, "who overwrites inputs has one"
+                self.unbegun = check
+                receipt.flag, receipt.buffers, receipt.donated = launched, outs, len(places) - places.count(-1)
+                last.launch(stream, launched)
+            if check is not None:
+                check.begin(stream)
+                self.unbegun = None
+            if not places:
+                self.donor.ran = True
         return outs
 
     def _bases(
@@ -328,6 +401,17 @@ class Bound(Binding):
         return bases[base] + byte
 
 
+def _buffer(result: Any) -> DeviceBuffer:
+    """The memory of a result, which is an input where it takes that one's."""
+    found: DeviceBuffer = result if isinstance(result, DeviceBuffer) else result.buffer
+    return found
+
+
+def is_capturable(part: Any) -> bool:
+    """Whether a graph can hold what a launch is enqueued as: (position, blocks, level) stands for a kernel."""
+    return isinstance(part, tuple | Launch | Product)
+
+
 def together_of(bound: Bound) -> str:
     """The kernels of a plan that are launched as one; '' for none."""
     if not bound.together:
@@ -352,7 +436,8 @@ def replay_of(exe: Executable, bound: Bound) -> str:
     if not switches["graphs"]:
         return "launch by launch: graphs are switched off"
     ran = exe.bound.get(bound.extents)
-    segments = [p for p in ran.parts if isinstance(p, Segment)] if ran is not None else []
+    bounds = [] if ran is None else [ran, *ran.donor.variants.values()]
+    segments = [p for b in bounds for p in b.parts if isinstance(p, Segment)]
     graphs = [g for p in segments for g in p.graphs]
     refused = "".join(dict.fromkeys(f"; not all of it: {p.refused}" for p in segments if p.refused))
     if graphs:

@@ -483,7 +483,7 @@ def native(fails: str = "") -> tuple[list[str], Any]:
         graph.update(1, product)  # captured before
         other = Product(np.dtype("f4"), np.dtype("f4"), 2, 2, 2, 9, 2, 3, 2, 2, False, False, 1, 0, 0, 4, False)
         graph.update(1, other)
-        graph.launch(0)
+        graph.launch(0, [])
     assert made == [
         "cuGraphCreate", "cuGraphAddKernelNode_v2", "cublasSetStream_v2", "cublasSetWorkspace_v2",
         "cuStreamBeginCapture_v2", "cublasGemmStridedBatchedEx", "cuStreamEndCapture", "cuGraphAddChildGraphNode",

@@ -285,12 +285,15 @@ class FakeDriver:
         graph.updates += 1
         graph.works[i] = self.captured(graph.device, work)
 
-    def run_graph(self, stream: FakeStream, graph: FakeGraph) -> None:
+    def run_graph(self, stream: FakeStream, graph: FakeGraph, answers: list[Any]) -> None:
+        if self.failure:
+            text, self.failure = self.failure, ""
+            raise FakeFailure(text)
         self.graph_runs += 1
         works, after = list(graph.works), graph.after
         launched = FakeGraph.__new__(FakeGraph)
         launched.works, launched.after = works, after
-        stream.todo.append(launched.run)
+        answers.extend(map(stream.todo.append, (launched.run,)))
 
     # Other libraries
 
@@ -333,16 +336,20 @@ def installed(fake: FakeDriver) -> Iterator[FakeDriver]:
     """The fake in the place of CuPy, and no plan that was made for another one."""
     lt.sync()
     before = driver.use(fake)
-    plan_cache._programs.clear()
-    local.trace.reset_trie()
+    _forget()
     try:
         yield fake
         lt.sync()
     finally:
         local.trace.start()
-        plan_cache._programs.clear()
-        local.trace.reset_trie()
+        _forget()
         driver.use(before)
+
+
+def _forget() -> None:
+    plan_cache._programs.clear()
+    plan_cache._shown = None
+    local.trace.reset_trie()
 
 
 class _Block:
