@@ -43,6 +43,9 @@ class Binding(ScheduleBinding):
     """A schedule at given extents, on one device. `table` has the arguments of all launches."""
 
     table: Array
+    parts: list[Any]  # what a run does, in order: graphs, and what no graph can hold
+    ends_in_graph: bool  # whether a graph is the last of them, with no copy to or from the host beside it
+    read: list[int]  # the inputs that it reads, among those of the trace
 
     def __init__(self, exe: Any, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
         super().__init__(exe, exe.expressions.evaluate(extents, scalars))

@@ -13,17 +13,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.common.donating import MAX_VARIANTS, chosen, references, worthwhile
-from lazyt.backends.cuda.cuda_graph import Segment
 from lazyt.backends.cuda.deferred_checks import unsettled
 from lazyt.backends.cuda.device import DeviceBuffer, block_of
 from lazyt.config import cpu as switches
 from lazyt.ir.passes.donate import donations
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from lazyt.backends.common.donating import References
-    from lazyt.backends.cuda.executor import Bound
+    from lazyt.backends.cuda.binding import Binding
     from lazyt.ir.passes.schedule import Donation, Schedule
 
     Places = Sequence[int]
@@ -39,14 +38,14 @@ def of_schedule(sched: Schedule) -> list[Donation]:
 class Donor:
     """The choice, for each run of a bound plan, of the inputs that it overwrites, and the bindings that do."""
 
-    def __init__(self, bound: Bound, safe: int) -> None:
-        """safe: the first region from which all is in the last graph."""
-        self.bound = bound
+    def __init__(self, bound: Binding, safe: int, variant: Callable[[frozenset[int], Sequence[Any]], Binding]) -> None:
+        """safe: the first region from which all is in the last graph. variant: makes a binding that omits copies."""
+        self.bound, self._make = bound, variant
         self.ran = False
         # The last reference counts, and the choice for them.
-        self.chosen: tuple[References | None, Bound, Places] = None, bound, ()
-        self.variants: dict[frozenset[int], Bound] = {}
-        found = [d for d in bound.exe.donations if d.region >= safe] if _ends_in_graph(bound) else []
+        self.chosen: tuple[References | None, Binding, Places] = None, bound, ()
+        self.variants: dict[frozenset[int], Binding] = {}
+        found = [d for d in bound.exe.donations if d.region >= safe] if bound.ends_in_graph else []
         self.donations = worthwhile(found, lambda n: bound.value(bound.exe.nbytes[n]))
 
     def refuse(self) -> None:
@@ -54,7 +53,7 @@ class Donor:
         self.donations, self.variants = [], {}
         self.chosen = None, self.bound, ()
 
-    def choose(self, inputs: Sequence[Any], scalars: Sequence[Any], waits: bool) -> tuple[Bound, Places]:
+    def choose(self, inputs: Sequence[Any], scalars: Sequence[Any], waits: bool) -> tuple[Binding, Places]:
         """As `Enqueuing.donating`."""
         bound = self.bound
         if not self.ran or not switches["graphs"] or (waits and (bound.checks or unsettled(inputs, bound.read))):
@@ -69,19 +68,18 @@ class Donor:
                 variant = self._variant(frozenset(id(d.copy) for d in donated if d.copy is not None), scalars)
                 of = {d.output: d.donor for d in donated}
                 places = [of.get(n, -1) for n in bound.exe.outputs]
-            if not _ends_in_graph(variant):  # nothing is left to enqueue
+            if not variant.ends_in_graph:  # nothing is left to enqueue
                 variant, places = bound, []
             self.chosen = found, variant, places
         return variant, places
 
-    def _variant(self, left_out: frozenset[int], scalars: Sequence[Any]) -> Bound:
+    def _variant(self, left_out: frozenset[int], scalars: Sequence[Any]) -> Binding:
         """The binding that omits these copies."""
         found = self.variants.get(left_out)
         if found is None:
             if len(self.variants) >= MAX_VARIANTS:
                 self.variants.clear()
-            found = self.bound.variant(left_out, scalars)
-            self.variants[left_out] = found
+            found = self.variants[left_out] = self._make(left_out, scalars)
         return found
 
     def spared(self, inputs: Sequence[Any]) -> int:
@@ -91,11 +89,6 @@ class Donor:
         bound = self.bound
         size = dict(zip(bound.exe.outputs, bound.sizes, strict=True))
         return sum(block_of(size[d.output]) for d in chosen(self.donations, references(inputs), DeviceBuffer))
-
-
-def _ends_in_graph(bound: Bound) -> bool:
-    """Whether what a run does last is a graph, and no copy to or from the host is beside it."""
-    return bound.moves is None and bool(bound.parts) and isinstance(bound.parts[-1], Segment)
 
 
 class Taken:

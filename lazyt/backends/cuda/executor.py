@@ -101,9 +101,9 @@ class Executable(ScheduleExecutable):
         if receipt is not None and bound.donations:
             variant, places = bound.donating(inputs, scalars, receipt.waits)
             if places:
-                outs = variant.run(scalars, inputs, places, receipt)
-                if outs is not None:
-                    return outs
+                found: list[Any] | None = variant.run(scalars, inputs, places, receipt)
+                if found is not None:
+                    return found
                 bound.donor.refuse()
         outs = bound.run(scalars, inputs)
         assert outs is not None, "it overwrites nothing"
@@ -132,7 +132,6 @@ class Bound(Binding):
         """left_out: of a run that overwrites inputs, the ids of the copies that it does not need."""
         super().__init__(exe, extents, scalars)
         self.left_out = left_out
-        # The inputs that it reads, among those of the trace.
         self.read = sorted({n.attrs.index for n in exe.schedule.graph.nodes if isinstance(n.attrs, g.Input)})
         self.parts: list[Any] = []
         self.moves = Moves(self) if exe.schedule.on_host else None
@@ -203,7 +202,8 @@ class Bound(Binding):
         self.word = self.where.allocate(WORD) if self.checks else None
         # What a run takes: its results, temporaries, and scratch memory.
         self.taken = donation.Taken(self.sizes, (self.arena_size, self.scratch_size))
-        self.donor = donation.Donor(self, safe)
+        self.ends_in_graph = moves is None and bool(self.parts) and isinstance(self.parts[-1], Segment)
+        self.donor = donation.Donor(self, safe, self.variant)
 
     @property
     def donations(self) -> Sequence[Donation]:
@@ -211,13 +211,11 @@ class Bound(Binding):
         return self.donor.donations
 
     @property
-    def chosen(self) -> tuple[Any, Bound, Sequence[int]]:
+    def chosen(self) -> tuple[Any, Any, Sequence[int]]:
         """As of `interface.Enqueuing`."""
         return self.donor.chosen
 
-    def donating(
-        self, inputs: Sequence[Any], scalars: Sequence[Any], waits: bool = False
-    ) -> tuple[Bound, Sequence[int]]:
+    def donating(self, inputs: Sequence[Any], scalars: Sequence[Any], waits: bool = False) -> tuple[Any, Sequence[int]]:
         """As of `interface.Enqueuing`."""
         return self.donor.choose(inputs, scalars, waits)
 

@@ -17,6 +17,7 @@ from lazyt.backends.cuda import cupy_driver
 from lazyt.backends.cuda.flags import switches as own
 from lazyt.nn import functional as F
 from lazyt.runtime import plan_cache
+from lazyt.tracing.trace import local
 from tests.support import operations
 from tests.support.cuda.programs import PROGRAMS, flat
 
@@ -439,5 +440,40 @@ def test_values_in_the_hosts_memory_change_no_bit(how: str) -> None:
                 assert "offloaded" in {s.decision for s in lt.memory.plan(loss).saved}
             lt.sync()
         found.append([w.detach().numpy() for w in weights])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_results_in_the_memory_of_inputs_change_no_bit(reads: bool) -> None:
+    """Steps that are enqueued while older ones run, each in the place of the last; some are waited for."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) / 16 for s in ((512, 512), (512,), (512, 512), (512,))]
+    table = rng.standard_normal((1000, 512)).astype(np.float32)
+    found = []
+    for on in (False, True):
+        with mock.patch.dict(switches, {"donate": on}):
+            plan_cache._programs.clear()
+            local.trace.reset_trie()
+            params = [lt.asarray(a, device="cuda:0").requires_grad_() for a in (*arrays, table)]
+            optimizer = lt.optim.AdamW(params, lr=1e-3)
+            places: list[int] = []
+            for i in range(40):
+                optimizer.zero_grad()
+                index = lt.asarray(np.arange(i, i + 256), device="cuda:0")
+                h = params[4][index]
+                for w, b in (params[:2], params[2:4]):
+                    h = lt.tanh(h @ w + b)
+                loss = (h * h).mean()
+                loss.backward()
+                optimizer.step()
+                lt.sync()
+                report = lt.last_sync()
+                assert report is not None and (report.in_place > 0) == (on and i > 0)
+                if reads and i % 7 == 3:
+                    loss.item()
+                places.append(params[0]._data.address)
+            assert (len({*places[2:]}) == 1) == on
+            found.append([p.detach().numpy() for p in params])
     for a, b in zip(*found, strict=True):
         np.testing.assert_array_equal(a, b)
