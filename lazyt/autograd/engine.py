@@ -23,6 +23,7 @@ from lazyt.ops.residuals import EARLIER
 from lazyt.tracing.batched_writes import record_writes
 from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import Change, carry_out, prepared, undisturbed
+from lazyt.tracing.detached import known_by_its_view
 from lazyt.tracing.inplace import requires_grad
 from lazyt.tracing.record import advance, begin, record_view, slot_of
 from lazyt.tracing.steps import INPUT, hooks, new_tensor, run_sync
@@ -355,7 +356,9 @@ def _after(meta: Gradient) -> None:
 
 def detach(x: Handle) -> Any:
     """The same value outside the autograd graph."""
-    return record_view(DETACH, x)
+    out = record_view(DETACH, x)
+    known_by_its_view(out)
+    return out
 
 
 DETACH = OpDef("detach", lambda b, x: b.stop(x), write=lambda b, base, value: value, differentiable=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 from lazyt.autograd.track import CUSTOM, TRACK
 from lazyt.errors import AutogradError, NotSupportedError
-from lazyt.tracing.inplace import PUT, is_write
+from lazyt.tracing.assignments import PUT, is_write
 from lazyt.tracing.steps import ASSIGN, INPUT
 from lazyt.tracing.trace import Slot, Step
 

@@ -36,8 +36,8 @@ from lazyt.ir.graph import Node
 from lazyt.ir.prims import SOURCES
 from lazyt.ops.compression import DRAW, DRAWS
 from lazyt.ops.definition import OpDef
+from lazyt.tracing.assignments import KEEPS_LEAF, assign_step
 from lazyt.tracing.current import return_to, switch_mode
-from lazyt.tracing.inplace import KEEPS_LEAF, assign_step
 from lazyt.tracing.inputs import bind_input
 from lazyt.tracing.lower import lower
 from lazyt.tracing.record import advance

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lazyt.tracing.assignments import PUT
 from lazyt.tracing.batched_writes import record_writes
 from lazyt.tracing.commit import Change
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
-from lazyt.tracing.inplace import PUT, assign
+from lazyt.tracing.inplace import assign
 
 
 def write(x: Any, value: Any) -> None:

@@ -13,22 +13,11 @@ from operator import attrgetter, eq, is_, setitem
 from typing import Any
 
 from lazyt.ops.definition import OpDef
+from lazyt.tracing.assignments import KEEPS_LEAF, find_assign, kept_of, put_back
 from lazyt.tracing.commit import Change, carry_out, slot_held, storage_held, writes_held
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
-from lazyt.tracing.inplace import (
-    KEEPS_LEAF,
-    Item,
-    check_legal,
-    computed,
-    find_assign,
-    is_detached,
-    kept_of,
-    put_back,
-    set_items,
-    take_over,
-    update_whole,
-    whole,
-)
+from lazyt.tracing.detached import is_detached
+from lazyt.tracing.inplace import Item, check_legal, computed, set_items, take_over, update_whole, whole
 from lazyt.tracing.record import advance, operand_slots, own_slot
 from lazyt.tracing.steps import INPUT, Moved, settle
 from lazyt.tracing.tensor_state import Handle, Holder, Storage

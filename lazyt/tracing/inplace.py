@@ -15,62 +15,28 @@ from typing import Any, TypeVar
 
 from lazyt.errors import AutogradError, ShapeError
 from lazyt.ir import dtypes
-from lazyt.ops.definition import OpDef, node_of
-from lazyt.ops.indexing import spread
+from lazyt.ops.definition import OpDef
+from lazyt.tracing import detached
+from lazyt.tracing.assignments import KEEPS_LEAF, PUT, find_assign, kept_of, put_back
 from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import carry_out, slot_held, storage_held, writer, writes_held
 from lazyt.tracing.current import restore_grad_mode, restore_mode, set_grad_mode, set_mode
 from lazyt.tracing.inference import check_write
 from lazyt.tracing.record import advance, begin, meta_of, operand_slots, own_slot, record, slot_of
-from lazyt.tracing.refusals import check_devices, check_writable_dtype
-from lazyt.tracing.steps import ASSIGN, INPUT, Moved, child, follow, hooks, insert, plain_slots, run_sync
+from lazyt.tracing.refusals import check_writable_dtype
+from lazyt.tracing.steps import ASSIGN, INPUT, Moved, hooks, run_sync
 from lazyt.tracing.tensor_state import EXTERNAL, Handle, Holder, Inference, View
-from lazyt.tracing.trace import Several, Slot, Step, Trace, holding, local, several, waiting
+from lazyt.tracing.trace import Several, Slot, Trace, holding, local, several, waiting
 
 ref = weakref.ref
 T = TypeVar("T")
-
-
-def _lower_put(b: Any, x: Any, value: Any) -> Any:
-    """`value` broadcast and cast to x's shape and dtype: what `x[...] = value` makes of x."""
-    return spread(b, "assign", node_of(b, value, x.dtype), x.shape)
-
-
-PUT = OpDef("assign", _lower_put)
-_writes: dict[OpDef, OpDef] = {}
-_write_ops: set[OpDef] = set()
-
-
-def _write_op(view: OpDef) -> OpDef:
-    """The operation that writes through one view operation."""
-    op = _writes.get(view)
-    if op is None:
-        assert view.write is not None
-        op = _writes[view] = OpDef(f"write to {view.name}", view.write)
-        _write_ops.add(op)
-    return op
-
-
-def is_write(op: Any) -> bool:
-    """Whether an operation is `_write_op` of a view: its second operand is what the view has after it."""
-    return op in _write_ops
-
-
-def is_detached(h: Handle) -> bool:
-    """Whether h is a view through `detach`: what is done to it is outside the autograd graph."""
-    view = h._view
-    while view is not None:
-        if not view.op.differentiable:
-            return True
-        view = view.parent
-    return False
 
 
 def requires_grad(h: Handle) -> bool:
     """Whether gradients flow into h's current value."""
     slot = h._slot
     if slot is None and h._storage is not None:
-        if is_detached(h) or not (h._view is None or h._view.made_under_grad):
+        if detached.is_detached(h) or not (h._view is None or h._view.made_under_grad):
             return False
         holder: Holder = h._storage
         slot = holder._slot
@@ -106,20 +72,26 @@ def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
     if not tr.mode.grad or not (value_grad or requires_grad(x) or _views_what_requires_grad(x)):
         return
     if view is not None:
-        if not view.made_under_grad and view.inference:
+        # NOTE: what is detached is no view to autograd, but what is viewed of it is.
+        cut = detached.detachment(x)
+        if cut is view:
+            return
+        made_under_grad = view.made_under_grad or (cut is not None and not cut.made_under_grad)
+        if not made_under_grad and view.inference:
             raise AutogradError(
                 f"{name}: a view was created in inference mode and is being modified inplace in normal mode. Given "
                 "that this use case is ambiguous and error-prone, it is forbidden; move both the view and the "
                 "inplace operation inside the inference_mode block, or both outside"
             )
-        if not view.made_under_grad:
+        if not made_under_grad:
             raise AutogradError(
                 f"{name}: a view was created in no_grad mode and is being modified inplace with grad mode enabled. "
                 "Given that this use case is ambiguous and error-prone, it is forbidden; move both the view and the "
                 "inplace operation inside the no_grad block, or both outside"
             )
         v = view
-        while v is not None:
+        while v is not cut:
+            assert v is not None
             if v.op.name in MULTI_OUTPUT:
                 raise AutogradError(
                     f"{name}: this view is the output of {v.op.name}, a function that returns multiple views. Such "
@@ -135,7 +107,7 @@ def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
             v = v.parent
         assert x._storage is not None
         meta = x._storage._meta
-        if meta is not None and meta.requires_grad and meta.is_leaf:
+        if cut is None and meta is not None and meta.requires_grad and meta.is_leaf:
             raise AutogradError(
                 f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation"
             )
@@ -146,7 +118,7 @@ def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
 def _views_what_requires_grad(h: Handle) -> bool:
     """Whether h is a view, made under no_grad, of a value that gradients flow into."""
     view, st = h._view, h._storage
-    if view is None or st is None or view.made_under_grad or is_detached(h):
+    if view is None or st is None or view.made_under_grad or detached.is_detached(h):
         return False
     return st._slot.requires_grad if st._slot is not None else st._meta is not None and st._meta.requires_grad
 
@@ -187,60 +159,6 @@ def puts_back_view(x: Handle, value: Any, v: View) -> bool:
 MULTI_OUTPUT = frozenset({"unstack", "split", "array_split"})
 # Results of custom functions that are views of something there (see autograd/custom.py).
 IN_FUNCTION: set[OpDef] = set()
-
-# What a value written under no_grad keeps of the one it replaces: a leaf stays that leaf, another value its graph.
-KEEPS_LEAF, KEEPS_GRAPH = "leaf", "graph"
-STOP = OpDef("detach", lambda b, x: b.stop(x), differentiable=False)
-
-
-def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
-    """Take the step after which a holder has `new` for `old`.
-
-    What is written under no_grad changes no gradient's way.
-    """
-    while True:
-        s = find_assign(tr, new, old, keeps)
-        # NOTE: no call from here on.
-        if s.parent is tr.pos:
-            break
-    s.shape, s.ext = new.shape, tr.ext
-    tr.results[s.index] = None
-    tr.pos = s
-    return s
-
-
-def find_assign(tr: Trace, new: Slot, old: Slot | None, keeps: str, pos: Step | None = None) -> Step:
-    """The step, here or behind `pos`; it is not taken."""
-    plain = (ASSIGN, (new, old), keeps)
-    s = follow(tr, plain) if pos is None else child(pos, plain)
-    if s is None:
-        if old is not None:
-            check_devices("assign", (new, old))
-        pos = pos or tr.pos
-        operands = (new, old) if keeps == KEEPS_GRAPH else (new,)
-        s = Step(pos, ASSIGN, operands, (keeps,), plain, pos.index + 1)
-        s.targets = () if old is None else (old,)
-        s.dtype = new.dtype
-        s.site = user_site()
-        s.requires_grad = new.requires_grad or bool(keeps)
-        if keeps == KEEPS_LEAF:
-            assert old is not None
-            s.leaf = old.leaf
-        old_at = None if old is None else (old.step.index, old.k)
-        insert(tr, s, plain, (ASSIGN, plain_slots((new,)), old_at, keeps))
-    return s
-
-
-def kept_of(tr: Trace, holder: Holder, new: Slot, old: Slot) -> tuple[Slot, str]:
-    """What a holder gets for `old` when `new` is written to it, and what it keeps of `old`."""
-    keeps = ""
-    if not tr.mode.grad:
-        if new.requires_grad:
-            new = advance(tr, STOP, [new], (), None, None, ())
-        if old.requires_grad:
-            meta = holder._meta
-            keeps = KEEPS_LEAF if meta is not None and meta.is_leaf and old.leaf is not None else KEEPS_GRAPH
-    return new, keeps
 
 
 def _store(tr: Trace, holder: Holder, new: Slot, old: Slot, writes: int) -> Slot | None:
@@ -361,7 +279,9 @@ def _put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
         if writes < 0:
             writes = x._writes
         return _store(tr, x, value, slot_of(tr, x), writes) is not None
-    if tr.mode.grad and is_detached(x):
+    if tr.mode.grad and detached.is_detached(x):
+        if value.requires_grad:
+            return _put_apart(tr, x, value, writes)
         before = set_grad_mode(False)
         try:
             return _put(tr, x, value, writes)
@@ -386,23 +306,24 @@ def _put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
     return True
 
 
-def put_back(tr: Trace, v: View | None, base: Slot, value: Slot) -> Slot:
-    """The value of a storage with `base` after `value` is written through a view of it."""
-    if v is None:
-        return value
-    if v.parent is None:
-        return advance(tr, _write_op(v.op), (base, value), v.statics, v.ints, v.offsets, ())
-    # The chain of values from the base to x, then back up: each view puts the new value into what it views.
-    chain: list[View] = [v]
-    while (v := v.parent) is not None:
-        chain.append(v)
-    chain.reverse()
-    values: list[Slot] = [base]
-    for v in chain[:-1]:
-        values.append(advance(tr, v.op, [values[-1]], v.statics, v.ints, v.offsets, ()))
-    for v, outer in zip(reversed(chain), reversed(values), strict=True):
-        value = advance(tr, _write_op(v.op), [outer, value], v.statics, v.ints, v.offsets, ())
-    return value
+def _put_apart(tr: Trace, x: Handle, value: Slot, writes: int) -> bool:
+    """`_put` of a value with a graph into what is detached: that is apart from here on (see detached.py)."""
+    st, rest = x._storage, Handle()
+    assert st is not None
+    rest._storage, rest._view = st, x._view
+    if writes >= 0 and st._writes != writes:
+        return False
+    detached.set_apart(tr, x, value)
+    before = set_grad_mode(False)
+    try:
+        while True:
+            try:
+                put(tr, rest, value)
+                return True
+            except Moved:  # x is written by now
+                continue
+    finally:
+        restore_grad_mode(before)
 
 
 def whole(attempt: Callable[..., Handle | None], a: Any, b: Any, c: Any, d: Any, e: Any = ()) -> None:

@@ -12,9 +12,9 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from lazyt.config import general as settings
+from lazyt.tracing.assignments import PUT, is_write
 from lazyt.tracing.call_cache import CHANGES, plain
 from lazyt.tracing.inference import is_inference
-from lazyt.tracing.inplace import PUT, is_write
 from lazyt.tracing.steps import ASSIGN, hooks
 from lazyt.tracing.tensor_state import EXTERNAL, Handle, Inference
 from lazyt.tracing.trace import NO_CALL, several
