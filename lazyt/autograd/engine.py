@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from lazyt.autograd.hooks import retains_grad
 from lazyt.autograd.parts import Parts, through_hooks
 from lazyt.autograd.reachability import Reach, reach_of
 from lazyt.autograd.saved_segment import EMPTY, Asked, Passed, asked_here, consume, link_synced, retained
@@ -25,7 +26,7 @@ from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import Change, carry_out, prepared, undisturbed
 from lazyt.tracing.detached import known_by_its_view
 from lazyt.tracing.inplace import requires_grad
-from lazyt.tracing.record import advance, begin, record_view, slot_of
+from lazyt.tracing.record import advance, begin, meta_of, record_view, slot_of
 from lazyt.tracing.steps import INPUT, hooks, new_tensor, run_sync
 from lazyt.tracing.tensor_state import Gradient, Handle, Holder
 from lazyt.tracing.trace import Several, Slot, Step, Trace, local
@@ -124,7 +125,7 @@ def _receive(outputs: Sequence[Handle], received: Sequence[tuple[Gradient, Handl
 
 def _leaves_among(inputs: Sequence[Handle] | None) -> Callable[[Gradient], bool]:
     """Whose gradients a backward accumulates: all leaves', or those of `inputs`; and of copies, to go on behind."""
-    allowed = None if inputs is None else {id(_meta(h)) for h in inputs}
+    allowed = None if inputs is None else {id(_receiver(h)) for h in inputs}
 
     def is_wanted(m: Gradient) -> bool:
         # NOTE: a leaf that was frozen since then is left out.
@@ -306,7 +307,8 @@ def gradients(
         for x in inputs:
             if not requires_grad(x):
                 raise AutogradError("grad: one of the differentiated Tensors does not require grad")
-            slot, meta = slot_of(tr, x), _meta(x)
+            # NOTE: a view has no record: that of its storage is the whole value's.
+            slot, meta = slot_of(tr, x), meta_of(x)
             if meta is not None and (
                 meta.is_leaf or meta.crossing is not None or (slot.leaf is slot and slot.step.op is TRACK)
             ):
@@ -331,8 +333,15 @@ def gradients(
     return [h if h is None else _through_hooks(m, h) for m, h in zip(records, found, strict=True)]
 
 
-def _meta(h: Handle) -> Any:
-    return h._storage._meta if h._storage is not None else h._meta
+def _receiver(x: Handle) -> Gradient | None:
+    """The record that `.grad` of an input of `backward` is in."""
+    meta = meta_of(x)
+    if meta is None or not (meta.is_leaf or retains_grad(x)):
+        raise AutogradError(
+            "backward: not supported: `inputs` with a tensor that is no leaf and does not keep its gradient, because "
+            "it has no .grad to accumulate in; call its retain_grad() before, or use lazyt.autograd.grad"
+        )
+    return meta
 
 
 def _accumulate(received: Sequence[tuple[Gradient, Handle]]) -> None:

@@ -110,16 +110,20 @@ def retain_grad(x: Handle) -> None:
         meta.segment.retained[meta.slot] = ref(meta)
 
 
+def retains_grad(x: Handle) -> bool:
+    """Whether a non-leaf keeps its gradient."""
+    meta = x._meta
+    if meta is not None and any(m is meta for m in begin().retained.values()):
+        return True
+    segment = None if meta is None else meta.segment
+    return segment is not None and segment is not ELSEWHERE and meta is not None and meta.slot in segment.retained
+
+
 def warn_of_no_gradient(x: Handle) -> None:
     """`.grad` of a non-leaf is read, and it is not kept."""
     if is_leaf(x):
         return
-    meta = x._meta
-    tr = begin()
-    if meta is not None and any(m is meta for m in tr.retained.values()):
-        return
-    segment = None if meta is None else meta.segment
-    if segment is not None and segment is not ELSEWHERE and meta is not None and meta.slot in segment.retained:
+    if retains_grad(x):
         return
     warnings.warn(
         "grad: The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't "

@@ -64,6 +64,14 @@ class Reach:
             versions.sort(key=lambda x: x.step.index)
         self.leaves = dict(sorted(self.leaves.items(), key=lambda kv: kv[0].step.index))
 
+    def leading_to(self, wanted: Container[Slot]) -> list[Step]:
+        """The steps between the outputs and these values."""
+        found: set[Step] = set()
+        for s in sorted(self.steps, key=lambda s: s.index):
+            if any(x in wanted or x.step in found for x in s.operands if isinstance(x, Slot) and x.requires_grad):
+                found.add(s)
+        return [s for s in self.steps if s in found]
+
 
 def reach_of(outputs: Sequence[Slot]) -> Reach:
     """What a backward from some values passes through; from one value it is found once a program."""
@@ -202,10 +210,10 @@ class History:
         self.writes.extend(steps)
         self.step = pos
 
-    def check(self, reach: Reach) -> None:
-        """Raise AutogradError if the trace has freed or overwritten what a backward through `reach` keeps."""
-        for _, s, _ in saved_slots(reach.steps):
+    def check(self, steps: Sequence[Step]) -> None:
+        """Raise AutogradError if the trace has freed or overwritten what a backward through these steps keeps."""
+        for _, s, _ in saved_slots(steps):
             if s in self.consumed:
                 raise refuse_second_time(s)
-        for saved, s, i in self.writes.lost(reach.steps):
+        for saved, s, i in self.writes.lost(steps):
             raise refuse_overwritten(saved, s, i, f"at {self.writes.over[saved].site}")

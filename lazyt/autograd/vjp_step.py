@@ -158,11 +158,16 @@ def vjp_step(
     operands = (*outputs, *cotangents, *(x for pair in links for x in pair))
     statics = (create, retain, len(outputs), bool(cotangents), len(links), frozenset(reach.barriers))
 
+    def steps() -> Sequence[Step]:
+        """Those that the cotangents pass: what lies before all that is wanted is neither read nor freed."""
+        partly = not (links or reach.synced or reach.barriers)
+        return reach.leading_to({x for g in groups for x in g}) if partly else reach.steps
+
     def make() -> Sequence[Slot]:
         if tr.history is None:
             tr.history = History()
         tr.history.reach(tr.pos)
-        tr.history.check(reach)
+        tr.history.check(steps())
         return [g[0] for g in groups]
 
     s = special_step(tr, BACKWARD, operands, statics, tuple(groups), make)
@@ -172,7 +177,7 @@ def vjp_step(
         for slot in s.slots:
             slot.requires_grad = varies
         # NOTE: last, for it says that the rest is there.
-        s.leaves = () if retain else frozenset(reach.steps)
+        s.leaves = () if retain else frozenset(steps())
     handles = [new_tensor(slot) for slot in s.slots[: len(groups)]]
     if len(handles) == 1:
         tr.refs[s.index] = ref(handles[0])

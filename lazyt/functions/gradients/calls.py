@@ -104,9 +104,11 @@ def grad(
             rows = (given[0].shape[0],) if is_grads_batched else ()
             found[i] = zeros(rows + x.shape, dtype=x.dtype, device=x.device)
         elif not allow_unused:
+            # NOTE: a sync computes the base, of which a view is derived anew.
+            view = " A view that was made before a sync is another value behind it." if x._view is not None else ""
             raise AutogradError(
                 f"grad: The differentiated Tensor at index {i} appears to not have been used in the graph. Set "
-                "allow_unused=True if this is the desired behavior."
+                f"allow_unused=True if this is the desired behavior.{view}"
             )
     return tuple(found)
 
