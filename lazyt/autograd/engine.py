@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,6 @@ from lazyt.ops.residuals import EARLIER
 from lazyt.tracing.batched_writes import record_writes
 from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import Change, carry_out, prepared, undisturbed
-from lazyt.tracing.detached import known_by_its_view
 from lazyt.tracing.inplace import requires_grad
 from lazyt.tracing.record import advance, begin, meta_of, record_view, slot_of
 from lazyt.tracing.steps import INPUT, hooks, new_tensor, run_sync
@@ -366,7 +366,10 @@ def _after(meta: Gradient) -> None:
 def detach(x: Handle) -> Any:
     """The same value outside the autograd graph."""
     out = record_view(DETACH, x)
-    known_by_its_view(out)
+    view, st = out._view, out._storage
+    # NOTE: a write may set it apart, by its view (see tracing/detached.py): no other alias has the same one.
+    if any(h is not out and h._view is view for _, h in st.alive()):
+        out._view = copy(view)
     return out
 
 

@@ -8,6 +8,8 @@ from time import perf_counter, sleep
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lazyt import on_demand
 from lazyt.autograd.custom import drop_unused
 from lazyt.autograd.engine import consumed_on
@@ -24,6 +26,8 @@ from lazyt.errors import (
     relocate,
     site_of,
 )
+from lazyt.ir import dtypes
+from lazyt.runtime import memory
 from lazyt.runtime.first_run import Stepwise
 from lazyt.runtime.liveness import apart, commit, is_wanted, stand, wanted_of
 from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan, is_shown
@@ -37,7 +41,7 @@ from lazyt.tracing.inference import mark
 from lazyt.tracing.inputs import MANY, without_value
 from lazyt.tracing.lanes import InLanes
 from lazyt.tracing.steps import hooks, settle
-from lazyt.tracing.tensor_state import EXTERNAL, Data, Handle, Holder
+from lazyt.tracing.tensor_state import EXTERNAL, Data, Handle, Holder, Storage
 from lazyt.tracing.trace import Slot, Trace, holding, local
 
 if TYPE_CHECKING:
@@ -431,7 +435,11 @@ def materialise(h: Handle, cause: str) -> Data:
 
 def compute_foreign(holder: Holder) -> Data:
     """Compute what another thread has pending so that this one can read it; the owner's trace goes on untouched."""
-    check_allowed(local.trace, "another thread", None)
+    asked = local.trace
+    if asked.syncs_forbidden:
+        slot = (holder._storage or holder)._slot
+        failed = slot is not None and slot.step.owner.failed
+        check_allowed(asked, "a value that could not be computed" if failed else "another thread", user_site())
     report = SyncReport("another thread", user_site())
     # NOTE: from here on the owner cannot overwrite the inputs of its trace.
     with holding:
@@ -478,6 +486,23 @@ def compute_foreign(holder: Holder) -> Data:
     return data
 
 
+def give_up(holder: Holder) -> None:
+    """Let a value that could not be computed be NaN, or 0: it is overwritten next."""
+    with holding:
+        slot = holder._slot
+        if slot is None or holder._data is not None:
+            return
+        kind = dtypes.kind(slot.dtype)
+        blank = np.full(slot.shape, np.nan if kind in "fc" else 0, slot.dtype)
+        data = memory.from_array(blank, slot.step.device)
+        if type(holder) is Storage:
+            holder.invalidate(None)
+        if holder._slot is slot:
+            # NOTE: no call from here on.
+            holder._data = data
+            holder._slot = None
+
+
 def _run(tr: Trace, cause: str, site: Any = None) -> None:
     sync(tr, cause, site)
 
@@ -506,3 +531,4 @@ def _sync_for(tr: Trace, x: Handle) -> None:
 hooks.sync, hooks.sync_for = _run, _sync_for
 hooks.iteration_left = _iteration_left
 hooks.compute_foreign = compute_foreign
+hooks.give_up = give_up

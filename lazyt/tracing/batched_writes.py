@@ -13,14 +13,13 @@ from operator import attrgetter, eq, is_, setitem
 from typing import Any
 
 from lazyt.ops.definition import OpDef
-from lazyt.tracing.assignments import KEEPS_LEAF, find_assign, kept_of, put_back
+from lazyt.tracing.assignments import KEEPS_LEAF, PUT, find_assign, kept_of, put_back
 from lazyt.tracing.commit import Change, carry_out, slot_held, storage_held, writes_held
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
-from lazyt.tracing.detached import is_detached
-from lazyt.tracing.inplace import Item, check_legal, computed, set_items, take_over, update_whole, whole
+from lazyt.tracing.inplace import Item, check_legal, computed, give_up, set_items, take_over, update_whole, whole
 from lazyt.tracing.record import advance, operand_slots, own_slot
 from lazyt.tracing.steps import INPUT, Moved, settle
-from lazyt.tracing.tensor_state import Handle, Holder, Storage
+from lazyt.tracing.tensor_state import Handle, Holder, Storage, is_detached
 from lazyt.tracing.trace import Slot, Step, Trace, holding, local, several
 
 # An operation, the tensor that it is computed of and written to, its further operand.
@@ -142,6 +141,9 @@ def record_writes(writes: Sequence[Write], changes: Sequence[Change] = ()) -> No
 
 
 def _record_writes(tr: Trace, writes: Sequence[Write], changes: Sequence[Change], *_: Any) -> None:
+    for op, x, _ in writes:
+        if op is PUT:
+            give_up(tr, x)
     versions = _versions(x for _, x, _ in writes)
     _put(tr, [(x, computed(tr, op, x, (value,), ())) for op, x, value in writes], versions, (), changes)
 

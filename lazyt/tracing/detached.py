@@ -17,34 +17,11 @@ from lazyt.tracing.assignments import assign_step, put_back
 from lazyt.tracing.commit import carry_out
 from lazyt.tracing.record import advance, own_slot
 from lazyt.tracing.steps import Moved
-from lazyt.tracing.tensor_state import Storage
+from lazyt.tracing.tensor_state import Storage, detachment
 
 if TYPE_CHECKING:
     from lazyt.tracing.tensor_state import Handle, View
     from lazyt.tracing.trace import Slot, Trace
-
-
-def detachment(h: Handle) -> View | None:
-    """The last `detach` among the views that h is seen through."""
-    view = h._view
-    while view is not None and view.op.differentiable:
-        view = view.parent
-    return view
-
-
-def is_detached(h: Handle) -> bool:
-    """Whether h is a view through `detach`: what is done to it is outside the autograd graph."""
-    return detachment(h) is not None
-
-
-def known_by_its_view(h: Handle) -> None:
-    """Give what `detach` made a view of its own, where another alias has the same one."""
-    view, st = h._view, h._storage
-    assert st is not None
-    for _, other in st.alive():
-        if other is not h and other._view is view:
-            h._view = copy(view)
-            return
 
 
 def _own_value(tr: Trace, x: Handle, value: Slot) -> Slot:

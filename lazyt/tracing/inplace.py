@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import starmap
 from operator import call, setitem
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from lazyt import on_demand
 from lazyt.errors import AutogradError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef
-from lazyt.tracing import detached
 from lazyt.tracing.assignments import KEEPS_LEAF, PUT, find_assign, kept_of, put_back
 from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import carry_out, slot_held, storage_held, writer, writes_held
@@ -25,8 +25,13 @@ from lazyt.tracing.inference import check_write
 from lazyt.tracing.record import advance, begin, meta_of, operand_slots, own_slot, record, slot_of
 from lazyt.tracing.refusals import check_writable_dtype
 from lazyt.tracing.steps import ASSIGN, INPUT, Moved, hooks, run_sync
-from lazyt.tracing.tensor_state import EXTERNAL, Handle, Holder, Inference, View
+from lazyt.tracing.tensor_state import EXTERNAL, Handle, Holder, Inference, View, detachment, is_detached
 from lazyt.tracing.trace import Several, Slot, Trace, holding, local, several, waiting
+
+if TYPE_CHECKING:
+    from lazyt.tracing import detached
+else:
+    detached = on_demand.module("lazyt.tracing.detached")
 
 ref = weakref.ref
 T = TypeVar("T")
@@ -36,7 +41,7 @@ def requires_grad(h: Handle) -> bool:
     """Whether gradients flow into h's current value."""
     slot = h._slot
     if slot is None and h._storage is not None:
-        if detached.is_detached(h) or not (h._view is None or h._view.made_under_grad):
+        if is_detached(h) or not (h._view is None or h._view.made_under_grad):
             return False
         holder: Holder = h._storage
         slot = holder._slot
@@ -73,7 +78,7 @@ def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
         return
     if view is not None:
         # NOTE: what is detached is no view to autograd, but what is viewed of it is.
-        cut = detached.detachment(x)
+        cut = detachment(x)
         if cut is view:
             return
         made_under_grad = view.made_under_grad or (cut is not None and not cut.made_under_grad)
@@ -118,7 +123,7 @@ def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
 def _views_what_requires_grad(h: Handle) -> bool:
     """Whether h is a view, made under no_grad, of a value that gradients flow into."""
     view, st = h._view, h._storage
-    if view is None or st is None or view.made_under_grad or detached.is_detached(h):
+    if view is None or st is None or view.made_under_grad or is_detached(h):
         return False
     return st._slot.requires_grad if st._slot is not None else st._meta is not None and st._meta.requires_grad
 
@@ -279,7 +284,7 @@ def _put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
         if writes < 0:
             writes = x._writes
         return _store(tr, x, value, slot_of(tr, x), writes) is not None
-    if tr.mode.grad and detached.is_detached(x):
+    if tr.mode.grad and is_detached(x):
         if value.requires_grad:
             return _put_apart(tr, x, value, writes)
         before = set_grad_mode(False)
@@ -381,7 +386,21 @@ def assign(x: Handle, value: Any, name: str = "assign", writes: int = -1) -> Non
     whole(_assign, x, value, name, writes)
 
 
+def give_up(tr: Trace, x: Handle) -> None:
+    """What is about to be overwritten as a whole needs no value that failed: another stands there until it is."""
+    st = x._storage
+    slot = x._slot if st is None else st._slot
+    if slot is None or slot.step.owner is tr or not slot.step.owner.failed:
+        return
+    view = x._view
+    while view is not None and not view.op.differentiable:
+        view = view.parent
+    if view is None:
+        hooks.give_up(x if st is None else st)
+
+
 def _assign(tr: Trace, x: Handle, value: Any, name: str, writes: int, _: Any) -> Handle | None:
+    give_up(tr, x)
     slots, scalars = operand_slots(tr, (x, value))
     old, given = slots
     pending = isinstance(given, Slot)

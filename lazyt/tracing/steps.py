@@ -58,6 +58,7 @@ class Hooks:
     iteration_left: Callable[[Trace, bool], int | None]
     sync_for: Callable[[Trace, Handle], None]
     compute_foreign: Callable[[Holder], Data]
+    give_up: Callable[[Holder], None]
     publish: Callable[[Trace], None]
     # What looks at each step that is new, in modes that report what operations make.
     made_step: Callable[[Step], None] | None = None

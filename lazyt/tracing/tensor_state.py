@@ -208,3 +208,16 @@ class Handle(Holder):
     @property
     def _version(self) -> int:
         return self._writes if self._storage is None else self._storage._writes
+
+
+def detachment(h: Handle) -> View | None:
+    """The last `detach` among the views that h is seen through."""
+    view = h._view
+    while view is not None and view.op.differentiable:
+        view = view.parent
+    return view
+
+
+def is_detached(h: Handle) -> bool:
+    """Whether h is a view through `detach`: what is done to it is outside the autograd graph."""
+    return detachment(h) is not None

@@ -307,8 +307,9 @@ class Trace:
 
     __slots__ = (
         "_roots", "bound", "busy", "computing", "customs", "cut_site", "dropped", "eager", "effects",
-        "ended", "expectations", "ext", "ext_root", "foreign", "history", "inner", "inputs", "last_refs", "left",
-        "metas", "mode", "more", "n_new", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed", "report",
+        "ended", "expectations", "ext", "ext_root", "failed", "foreign", "history", "inner", "inputs", "last_refs",
+        "left", "metas", "mode", "more", "n_new", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed",
+        "report",
         "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden", "watched",
     )  # fmt: skip
 
@@ -320,6 +321,7 @@ class Trace:
         # signals or a finalizer, and the trace does not end for it.
         self.busy = self.computing = False
         self.inner: Trace | None = None
+        self.failed = False  # whether it was left, because its values could not be computed (see `leave`)
         self.cut_site: Site | None = None
         self.pos: Step = Step(None, None, (), (), (), -1)
         # Who holds each step's values, by step index. What an operation returns is held here as well, and what is met
@@ -412,6 +414,7 @@ class Trace:
         What is recorded goes to a `Trace` of its own, as if another thread had recorded it, and the trie with it.
         """
         other = Trace()
+        other.failed = True
         other.pos, other.ext, other.inputs = self.pos, self.ext, self.inputs
         other.scalars = self.scalars[: self.pos.scalar_start + self.pos.n_scalars]
         # What it was to do for its effects is not tried again.
