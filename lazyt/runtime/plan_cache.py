@@ -21,6 +21,7 @@ from lazyt import on_demand
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.registry import backends, loaded
 from lazyt.config import HOST, general as settings
+from lazyt.ops.joining import CONCAT, STACK
 from lazyt.ops.residuals import PULL
 from lazyt.runtime import cache_miss, first_run, memory
 from lazyt.runtime.first_run import (
@@ -514,8 +515,11 @@ def _is_long(pos: Step, ext: Ext) -> bool:
 
 
 def _is_small(pos: Step, ext: Ext, most: int = SMALL_SIZE, steps: int = SMALL_PROGRAM) -> bool:
-    size = 0
+    size = joined = 0
     for s in pos.steps():
+        # NOTE: a list that grows is another program each time; what is joined of it are as many inputs and one step.
+        if s.op is CONCAT or s.op is STACK:
+            joined += len(s.operands)
         # NOTE: only fused plans keep to a memory budget.
         if s.op is BACKWARD or s.mode.memory is not None:
             return False
@@ -524,7 +528,7 @@ def _is_small(pos: Step, ext: Ext, most: int = SMALL_SIZE, steps: int = SMALL_PR
             for d in slot.shape:
                 n *= d
             size = max(size, n)
-    return pos.index < steps and size <= most
+    return pos.index - joined < steps and size <= most
 
 
 def _little_more(plan: Plan, ext: Ext, need: set[tuple[int, int]]) -> bool:

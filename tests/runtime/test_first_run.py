@@ -88,6 +88,16 @@ def test_programs_share_the_plans_of_their_steps(monkeypatch):
     assert {id(p) for ps in first_run._kinds.values() for p in ps} == known
 
 
+@pytest.mark.parametrize("join", [lt.stack, lt.concat])
+def test_a_list_that_grows_runs_step_by_step_each_time(join):
+    found = []
+    for i in range(60):
+        found.append(ramp(3) * float(i))
+        assert join(found).mean().item() == pytest.approx(np.mean([x.numpy() for x in found]), rel=1e-6)
+        report = lt.last_sync()
+        assert report.interpreted and (not report.compiles or i < 30)
+
+
 def test_dtypes_ranks_and_repeats_tell_steps_apart():
     x = ramp(2, 3)
     for operands in ((x, x), (x, x + 0), (x, 2.0), (x, x[0]), (x.astype("float64"), x), (x > 1, x)):
