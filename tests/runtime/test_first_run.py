@@ -95,7 +95,7 @@ def test_a_list_that_grows_runs_step_by_step_each_time(join):
         found.append(ramp(3) * float(i))
         assert join(found).mean().item() == pytest.approx(np.mean([x.numpy() for x in found]), rel=1e-6)
         report = lt.last_sync()
-        assert not report.compiles or i < 30
+        assert isinstance(report.plan, Stepwise)
 
 
 def test_dtypes_ranks_and_repeats_tell_steps_apart():
