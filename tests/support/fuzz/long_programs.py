@@ -180,6 +180,9 @@ ON_GRADIENTS = (
     "opt.load_state_dict(opt.state_dict())", "total += float(loss)", "v.requires_grad_(k % 5 > 0)", "settle(w)", "settle(loss)",
     "fails(lambda: loss.backward())", "old = copy.deepcopy(w)", "kept.append(h)", "see(loss.item())",
     "(h.detach() * lt.ones_like(h).requires_grad_()).sum().backward()",  # nobody has the leaf any more
+    # What is detached gets a graph of its own; gradients by views, and by values behind what was freed or written.
+    "old = h.detach(); old[0] = old[0] * v; (old * old).sum().backward()", "u = w[1:]; see(lt.autograd.grad((u * u).sum(), u))",
+    "h = h.detach(); h[-1:] *= v", "u = xp.tanh(w * 2); u.sum().backward(); see(lt.autograd.grad((u * u).sum(), u))",
 )  # fmt: skip
 
 FAMILIES = ("rows", "maps", "products", "writes", "arguments", "extents", "gradients", "optimizers", "modes", "losses")

@@ -114,6 +114,7 @@ HOLDS = (
     "old = {p}.grad", "kept = [{h}, {h}[0], {h}.T]", "y = {h}.detach()[:2]",
     "see([z.sum() for z in kept if z is not None])", "old = {h} if {c} else None", "kept = [{h}] if {c} else []",
     "retain({h})", "see({h}.grad)", "hook = on_gradient({h})", "{h} = {h}.detach()",
+    "{h} = {h}.detach(); {h}[0] = {p}.sum() * 0.1", "old = {h}.detach(); old *= {p}.mean()",
 )  # fmt: skip
 ON_PARAMETERS = (
     "with lt.no_grad(): {p} *= 0.9", "with lt.no_grad(): {p}[0] = 0.5", "with lt.no_grad(): {p}[...] = {p} * 0.5",
@@ -122,6 +123,7 @@ ON_PARAMETERS = (
     "{p} = {p}.detach().requires_grad_()", "note({p}.is_leaf, {p}.grad is None)", "see({p}.grad)",
     "with lt.no_grad(): {p} += 0.01 * ({p}.grad if {p}.grad is not None else 1)", "{p}.grad = lt.ones({p}.shape)",
     "lt.nn.utils.clip_grad_norm_([{p}], 0.5)", "with lt.no_grad(): old = {p} * 2",
+    "y = {p}[:1]; note({p}.requires_grad and see(lt.autograd.grad((y * y).sum(), y)))",
 )  # fmt: skip
 MISTAKES = (
     "lt.ones((k, 3)) + lt.ones(k + 9)", "old = x[lt.asarray([0, {n} if {c} else 1])]", "x @ lt.ones((7, 9))",
