@@ -114,6 +114,8 @@ def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
         if st._writes == writes:  # else another thread has written it meanwhile
             tr.refs[slot.step.index] = held
             h._slot = slot
+            if h._meta is not None and slot.requires_grad:  # a view that keeps its gradient
+                tr.retained[slot], tr.more = h._meta, True
         return slot
     finally:
         tr.busy = busy

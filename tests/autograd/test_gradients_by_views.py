@@ -77,6 +77,24 @@ def test_a_view_across_a_sync() -> None:
         lt.autograd.grad(loss, v)
 
 
+@pytest.mark.parametrize("between", ["nothing", "a sync", "a write"])
+def test_a_view_keeps_its_gradient(between: str) -> None:
+    w = leaf()
+    v = w[1:]
+    v.retain_grad()
+    if between == "a sync":
+        lt.sync()
+    if between == "a write":
+        with lt.no_grad():
+            w -= 0.5
+    for n in (1, 2):
+        (v * v).sum().backward()
+        want = n * 2 * (VALUES[1:] - (0.5 if between == "a write" else 0))
+        np.testing.assert_array_equal(v.grad.numpy(), want)
+        np.testing.assert_array_equal(w.grad.numpy()[1:], want)
+        lt.sync()
+
+
 def test_a_backward_for_what_is_no_leaf() -> None:
     w = leaf()
     v = w[1:]
