@@ -1,0 +1,216 @@
+"""The pages for who comes from PyTorch and JAX: every public name of theirs, with lazyt's.
+
+`python -m tools.porting_pages` writes the pages anew; `tools/names_of_peers.py` wrote the lists of names.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lazyt as lt
+from lazyt.functions.spelling import RULES
+from lazyt.tracing.name_hints import ATTRIBUTES, FUNCTIONS
+from tools.jax_remarks import REMARKS
+
+FOLDER = Path(__file__).parents[1]
+TITLES = {"torch": ("from-pytorch.md", "PyTorch"), "jax": ("from-jax.md", "JAX")}
+# A namespace of theirs -> those of lazyt's where its names are looked for.
+SPACES = {
+    "torch": ("lazyt", "lazyt.linalg", "lazyt.fft", "lazyt.random"),
+    "torch.Tensor": ("lazyt.Tensor",),
+    "torch.nn": ("lazyt.nn",),
+    "torch.nn.functional": ("lazyt.nn.functional", "lazyt"),
+    "torch.nn.init": ("lazyt.nn.init",),
+    "torch.nn.utils": ("lazyt.nn.utils",),
+    "torch.optim": ("lazyt.optim",),
+    "torch.optim.lr_scheduler": ("lazyt.optim.lr_scheduler",),
+    "torch.autograd": ("lazyt.autograd", "lazyt"),
+    "torch.autograd.functional": (),
+    "torch.func": ("lazyt.func",),
+    "torch.linalg": ("lazyt.linalg", "lazyt"),
+    "torch.fft": ("lazyt.fft",),
+    "torch.utils.data": ("lazyt.data",),
+    "torch.distributions": ("lazyt.distributions",),
+    "torch.amp": ("lazyt.amp",),
+    "jax": ("lazyt",),
+    "jax.numpy": ("lazyt",),
+    "jax.numpy.linalg": ("lazyt.linalg", "lazyt"),
+    "jax.numpy.fft": ("lazyt.fft",),
+    "jax.nn": ("lazyt.nn.functional", "lazyt"),
+    "jax.nn.initializers": ("lazyt.nn.init",),
+    "jax.random": ("lazyt.random",),
+    "jax.lax": ("lazyt", "lazyt.linalg"),
+}
+# What is spelled otherwise and that no error says: the error of a missing name has its own table (name_hints.py).
+OTHERWISE = REMARKS | {
+    "torch.Tensor.size": "`x.shape`; `x.size` is the number of elements",
+    "torch.autograd.functional.hessian": "`lt.hessian(f)(x)`",
+    "torch.autograd.functional.hvp": "`lt.hvp(f, (x,), (v,))`",
+    "torch.autograd.functional.jacobian": "`lt.jacrev(f)(x)`",
+    "torch.autograd.functional.jvp": "`lt.jvp(f, (x,), (v,))`",
+    "torch.autograd.functional.vhp": "`lt.hvp(f, (x,), (v,))`, as a Hessian is symmetric",
+    "torch.autograd.functional.vjp": "`lt.vjp(f, x)`, which gives the value and the function that pulls v back",
+    "torch.equal": "`lt.array_equal`",
+    "torch.from_numpy": "`lt.from_numpy`",
+    "torch.get_autocast_dtype": "`lt.get_autocast_dtype`",
+    "torch.is_autocast_enabled": "`lt.is_autocast_enabled`",
+    "torch.random.manual_seed": "`lt.random.seed`",
+}
+CHECKED = {
+    "jax": [
+        "`tests/docs/jax_calls.txt` has calls of each of them, in JAX and in lazyt: that both give the same is tested.",
+    ],
+}
+INTRODUCTION = {
+    "torch": """\
+A file that is to stay as it is changes its imports alone:
+
+>>> import lazyt.torch as torch
+>>> import lazyt.torch.nn as nn
+>>> from lazyt.torch.utils.data import DataLoader
+>>> x = torch.arange(6.0).view(2, 3)
+>>> x.size(0), x.max(1).values.tolist(), x.mul(2).eq(4).sum(dim=1).tolist()
+(2, [2.0, 5.0], [1, 0])
+
+Functions of `lazyt.torch` have PyTorch's names, arguments, defaults and results. Tensors get PyTorch's methods that
+NumPy's arrays have not (`x.add_(y)`, `x.masked_fill(mask, 0)`, `x.size(0)`), and `dim=` for `axis=`, in the whole
+process. What both have and read differently (`x.max(1)`, `x.split(2)`, `x.transpose(0, 1)`, `x.std()`) means PyTorch's
+in files that have `lazyt.torch` among their names, and NumPy's in all others. Results are pending until something reads
+them, as all of lazyt's. What stays lazyt's: dtypes that meet are promoted as NumPy's (`x * i` of float32 and int64 is
+float64), random bits are not PyTorch's, and `torch.save` keeps states, not whole models.
+
+A file that is written for lazyt has `import lazyt as lt`, with `lt.nn` for `torch.nn`, `lt.optim` for `torch.optim`,
+and so on; `torch.utils.data` is `lt.data`, and `lt.utils.data` too. Layers, losses, optimizers and `DataLoader` have
+PyTorch's names, arguments and `state_dict` keys, and `lt.load` reads `.pt` files. Functions of arrays have NumPy's
+names and defaults, with `dim` as `axis`. What follows is about such files.
+
+## The same text, another meaning
+
+These are legal in both. Under `lt.spelling("torch")` each is an error that says both readings; write the last column.
+`x.size(0)` is not, and its error is Python's, that an int is not callable: `x.size` is the number of elements here.
+Write `x.shape[0]`.
+""",
+    "jax": """\
+`jax.numpy` is `lt` itself, and there is no `jit`: what runs is recorded, planned and compiled. Arrays may be written in
+place (`x[i] = v`), so `x.at[i].set(v)` is not needed; random numbers have a generator, not a key that is split.
+
+>>> import lazyt as lt
+>>> x, y = lt.asarray([1.0, -2.0, 3.0]), lt.asarray([3.0, 2.0, 1.0])
+>>> lt.where(x > 0, x, -x).tolist()  # lax.select(x > 0, x, -x)
+[1.0, 2.0, 3.0]
+>>> lt.maximum(x, y).tolist()  # lax.max(x, y)
+[3.0, 2.0, 3.0]
+>>> lt.random.normal(size=(3,), generator=lt.random.Generator(0)).shape  # jax.random.normal(jax.random.key(0), (3,))
+(3,)
+
+What holds for all names:
+
+- Dtypes are NumPy's. float64 data stays float64, new integers are int64, float32 with int32 is float64, and so is the
+  square root or the mean of integers; in JAX each of these has 32 bits. A dtype is no function: for `jnp.float32(x)`,
+  write `x.astype(lt.float32)`, or `lt.asarray(1.5, dtype=lt.float32)` of a number.
+- An index out of range raises `IndexOutOfRange`, and a singular matrix `LinAlgError`, at the sync where only values can
+  tell. JAX clamps the index or gives NaN.
+- Gradients of complex arguments are the conjugates of JAX's, as PyTorch's are.
+- Functions of `lax` want equal shapes and dtypes; those that stand for them broadcast and promote.
+- Lists of numbers stand for arrays everywhere. Arrays are passed by position: their names (`a`, `x1`, `operand`) are
+  mostly no keywords.
+- `size=` and `fill_value=` of functions whose result has no known size (`nonzero`, `unique`), `total_repeat_length=`,
+  `precision=`, `preferred_element_type=`, `out_sharding=` and `accuracy=` are not there.
+""",
+}
+
+
+def there(space: str) -> list[tuple[str, Any]]:
+    """The namespaces of lazyt's that stand for one of theirs."""
+    found = []
+    for path in SPACES[space]:
+        if path == "lazyt.Tensor":
+            found.append(("x", lt.Tensor))
+            continue
+        try:
+            found.append((path.replace("lazyt", "lt", 1), importlib.import_module(path)))
+        except ModuleNotFoundError:
+            continue
+    return found
+
+
+def spelled(full: str) -> str:
+    """lazyt's spelling of a name of theirs; '' where there is none."""
+    if full in OTHERWISE:
+        return OTHERWISE[full]
+    space, _, name = full.rpartition(".")
+    for path, o in there(space):
+        public = getattr(o, "__all__", None)
+        if name in public if public is not None else hasattr(o, name):
+            return f"`{path}.{name}`"
+    hint = (
+        ATTRIBUTES.get(name) if space == "torch.Tensor" else FUNCTIONS.get(name) if space in ("torch", "jax") else None
+    )
+    if hint is None:
+        return ""
+    text = re.sub(r" \((?:PyTorch|JAX): [\w.]+\)$", "", hint)
+    plain = "`" in text or text.startswith(("the ", "lt itself", "a slice", "an index", "nothing,"))
+    return text if plain else f"`{text}`"
+
+
+def by_the_same_name(pairs: dict[str, str]) -> dict[str, list[str]]:
+    """The names of a namespace that are called as in JAX (jax_calls.txt says how), by where they stand, and dtypes."""
+    found: dict[str, list[str]] = {}
+    for name, here in pairs.items():
+        path = here.strip("`").removesuffix(f".{name}")
+        if here != f"`{path}.{name}`":
+            continue
+        dtype = isinstance(getattr(lt, name, None), np.dtype)
+        head = "Dtypes, which are no functions here" if dtype else f"The same by the same name in `{path}`"
+        found.setdefault(head, []).append(name)
+    return found
+
+
+def listed(names: list[str]) -> str:
+    """Names as code, with commas."""
+    return ", ".join(f"`{n}`" for n in names)
+
+
+@functools.cache
+def page(library: str) -> str:
+    """The whole page."""
+    title = TITLES[library][1]
+    lines = [f"# {title}'s names", "", INTRODUCTION[library]]
+    if library == "torch":
+        lines += ["| text | here | in PyTorch | write |", "| --- | --- | --- | --- |"]
+        lines += [f"| `{r.call}` | {r.here} | {r.there} | {r.write} |" for r in RULES]
+        lines += [
+            "| `x * np.float64(2)` | float64 | x's dtype | x * 2.0 (a warning under `spelling`, once a line) |",
+            "| `i * 0.5`, `i / 2`, `lt.sqrt(i)`, of integers | float64 | float32 | i.float() * 0.5 (a warning too) |",
+            "| `x * i`, of float32 and int64 | float64 | float32 | x * i.float() (the same) |",
+            "| `layer(x)`, of float64 data and float32 weights | float64 | an error | layer(x.float()) (the same) |",
+            "",
+        ]
+    names = (FOLDER / "tests" / "docs" / f"{library}_names.txt").read_text().split()
+    lines += [
+        f"`python -m tools.porting_pages` writes the tables, from {len(names)} public names of {title}'s.",
+        *CHECKED.get(library, ()),
+        "",
+    ]
+    for space in dict.fromkeys(n.rpartition(".")[0] for n in names):
+        pairs = {n.rpartition(".")[2]: spelled(n) for n in names if n.rpartition(".")[0] == space}
+        same = by_the_same_name(pairs) if library == "jax" else {}
+        rows = {n: here for n, here in pairs.items() if here and not any(n in found for found in same.values())}
+        lines += [f"## {space}", ""]
+        if rows:
+            lines += [f"| {title} | lazyt |", "| --- | --- |", *(f"| `{space}.{n}` | {rows[n]} |" for n in rows), ""]
+        lines += [line for head, found in same.items() for line in (f"{head}: {listed(found)}.", "")]
+        if missing := [n for n, here in pairs.items() if not here]:
+            lines += [f"Not there: {listed(missing)}.", ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    for name, (file, _) in TITLES.items():
+        (FOLDER / "docs" / file).write_text(page(name))
