@@ -62,6 +62,53 @@ OTHERWISE = REMARKS | {
     "torch.is_autocast_enabled": "`lt.is_autocast_enabled`",
     "torch.random.manual_seed": "`lt.random.seed`",
 }
+OF_ERRORS = """\
+## Errors
+
+Errors of shapes, matrices and dtypes are of the builtin classes that NumPy has for them, so a PyTorch program's `except
+RuntimeError` does not catch them, by whichever import. `lt.LazytError` is the base of all that lazyt raises but
+NumPy's `LinAlgError`. What depends on values is found at the sync: its handler belongs around the line that reads.
+
+>>> try:
+...     torch.ones(2) + torch.ones(3)
+... except (RuntimeError, ValueError) as error:
+...     print(type(error).__name__, error)
+ShapeError add: shapes (2,) and (3,) do not broadcast
+"""
+# What is wrong, the class of PyTorch's and that of lazyt's.
+ERRORS = [
+    (
+        "shapes: of operands, layers, `reshape`, `cat`, `einsum`; no square matrix",
+        "RuntimeError",
+        "`lt.ShapeError`, a ValueError",
+    ),
+    ("an axis", "IndexError", "`lt.AxisError`, an IndexError and a ValueError"),
+    (
+        "an index out of range: `x[i]`, `take`, `embedding`, a class of `cross_entropy`",
+        "IndexError",
+        "`lt.IndexOutOfRange`, an IndexError",
+    ),
+    ("an index of `gather` or `scatter_add` out of range", "RuntimeError", "`lt.IndexOutOfRange`, an IndexError"),
+    (
+        "a matrix that is singular, or not positive definite; an SVD of NaN",
+        "`torch.linalg.LinAlgError`, a RuntimeError",
+        "`numpy.linalg.LinAlgError`, a ValueError",
+    ),
+    ("a dtype: `x & y` of floats, `b - b` of booleans, `i ** -1`", "RuntimeError", "`lt.DTypeError`, a TypeError"),
+    ("`bool(x)` of several elements", "RuntimeError", "`lt.NotOneElement`, a ValueError and a TypeError"),
+    ("`x.item()` of several elements", "RuntimeError", "`lt.ShapeError`, a ValueError"),
+    (
+        "a gradient: a graph that was freed, a leaf or a saved value that was written",
+        "RuntimeError",
+        "`lt.AutogradError`, a RuntimeError",
+    ),
+    ("a state dict that does not fit", "RuntimeError", "`lt.StateError`, a RuntimeError and a ValueError"),
+    ("a device that is not there", "RuntimeError, AssertionError", "`lt.DeviceError`, a RuntimeError"),
+    ("a distribution's parameters", "ValueError", "`lt.DistributionError`, a ValueError"),
+    ("no memory", "RuntimeError, `torch.OutOfMemoryError`", "`lt.OutOfMemory`, a MemoryError"),
+    ("a class of `one_hot` beyond `num_classes`", "RuntimeError", "nothing: a row of zeros"),
+    ("negative weights of `multinomial`", "RuntimeError", "nothing"),
+]
 CHECKED = {
     "jax": [
         "`tests/docs/jax_calls.txt` has calls of each of them, in JAX and in lazyt: that both give the same is tested.",
@@ -190,6 +237,11 @@ def page(library: str) -> str:
             "| `i * 0.5`, `i / 2`, `lt.sqrt(i)`, of integers | float64 | float32 | i.float() * 0.5 (a warning too) |",
             "| `x * i`, of float32 and int64 | float64 | float32 | x * i.float() (the same) |",
             "| `layer(x)`, of float64 data and float32 weights | float64 | an error | layer(x.float()) (the same) |",
+            "",
+            OF_ERRORS,
+            "| what is wrong | PyTorch raises | lazyt raises |",
+            "| --- | --- | --- |",
+            *(f"| {what} | {there} | {here} |" for what, there, here in ERRORS),
             "",
         ]
     names = (FOLDER / "tests" / "docs" / f"{library}_names.txt").read_text().split()
