@@ -16,7 +16,7 @@ import numpy as np
 import lazyt as lt
 from lazyt.functions.spelling import RULES
 from lazyt.tracing.name_hints import ATTRIBUTES, FUNCTIONS
-from tools.jax_remarks import REMARKS
+from tools import jax_remarks, torch_remarks
 
 FOLDER = Path(__file__).parents[1]
 TITLES = {"torch": ("from-pytorch.md", "PyTorch"), "jax": ("from-jax.md", "JAX")}
@@ -48,20 +48,7 @@ SPACES = {
     "jax.lax": ("lazyt", "lazyt.linalg"),
 }
 # What is spelled otherwise and that no error says: the error of a missing name has its own table (name_hints.py).
-OTHERWISE = REMARKS | {
-    "torch.Tensor.size": "`x.shape`; `x.size` is the number of elements",
-    "torch.autograd.functional.hessian": "`lt.hessian(f)(x)`",
-    "torch.autograd.functional.hvp": "`lt.hvp(f, (x,), (v,))`",
-    "torch.autograd.functional.jacobian": "`lt.jacrev(f)(x)`",
-    "torch.autograd.functional.jvp": "`lt.jvp(f, (x,), (v,))`",
-    "torch.autograd.functional.vhp": "`lt.hvp(f, (x,), (v,))`, as a Hessian is symmetric",
-    "torch.autograd.functional.vjp": "`lt.vjp(f, x)`, which gives the value and the function that pulls v back",
-    "torch.equal": "`lt.array_equal`",
-    "torch.from_numpy": "`lt.from_numpy`",
-    "torch.get_autocast_dtype": "`lt.get_autocast_dtype`",
-    "torch.is_autocast_enabled": "`lt.is_autocast_enabled`",
-    "torch.random.manual_seed": "`lt.random.seed`",
-}
+OTHERWISE = {**torch_remarks.REMARKS, **jax_remarks.REMARKS}
 OF_ERRORS = """\
 ## Errors
 
