@@ -190,15 +190,16 @@ def matrix_transpose(x: Any, /) -> Tensor:
 
 
 def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    """The elements whose index along `axis2` is that along `axis1` plus `offset`, as a new last axis; not a view.
+    """The elements whose index along `axis2` is that along `axis1` plus `offset`, as a new last axis; a view.
 
-    Raises ShapeError for fewer than two axes, or equal ones. As `numpy.diagonal`.
+    Writes go through, where NumPy's is read-only. Raises ShapeError for fewer than two axes, or equal ones. As
+    `numpy.diagonal`.
 
     >>> import lazyt as lt
     >>> lt.diagonal(lt.asarray([[1, 2], [3, 4]])).tolist()
     [1, 4]
     """
-    return record(ops.DIAGONAL, (x,), (integer("diagonal", "offset", offset), axis1, axis2))
+    return record_view(ops.DIAGONAL, tensor(x), (integer("diagonal", "offset", offset), axis1, axis2))
 
 
 def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Tensor:

@@ -26,7 +26,7 @@ def pad(x: Any, pad: Sequence[int], mode: str = "constant", value: float | None 
 
     Modes: 'constant' (`value`, by default 0), 'reflect', 'replicate' and 'circular'. The last three are for one to
     three axes, after one or two that stay. Negative widths remove elements. Raises ShapeError for widths that do not
-    fit x. As `torch.nn.functional.pad`; `lazyt.pad` has NumPy's order.
+    fit x. No view, whatever the widths are. As `torch.nn.functional.pad`; `lazyt.pad` has NumPy's order.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.pad(lt.asarray([[1, 2, 3]]), (1, 2), "reflect").tolist()
@@ -62,7 +62,9 @@ def padded(name: str, t: Tensor, widths: Sequence[int], mode: str, value: float 
     if more:
         order = tuple(sorted(more))
         t = record(ops.PAD, (t, value or 0), (MODES[mode], order), tuple(w for a in order for w in more[a]))
-    return _cropped(t, less) if less and mode != "circular" else t
+    if less and mode != "circular":
+        t = _cropped(t, less)
+    return t if more else t.clone()
 
 
 def _check(name: str, t: Tensor, axis: int, pair: tuple[int, int], mode: str) -> None:

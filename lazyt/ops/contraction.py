@@ -83,12 +83,17 @@ def _aligned(b: Builder, x: Node, xl: Labels, order: Labels) -> Node:
 
 def diagonal_of(b: Builder, x: Node, i: int, j: int, offset: int = 0) -> Node:
     """The diagonal of axes i and j (j is `offset` ahead) as the last axis: gathered, so nothing else of x is read."""
+    found = b.gather(x, *places_on_diagonal(b, x, i, j, offset))
+    return b.permute(found, (*range(1, found.ndim), 0))
+
+
+def places_on_diagonal(b: Builder, x: Node, i: int, j: int, offset: int) -> tuple[list[Node], list[int]]:
+    """Where its elements stand: indices along two axes, and which axes."""
     starts = {i: max(-offset, 0), j: max(offset, 0)}
     m, n = (maximum(x.shape[a] - k, 0) for a, k in starts.items())
     at = b.iota((m + n - maximum(m, n),), 0)
     axes = sorted(starts)
-    found = b.gather(x, [_moved(b, at, starts[a]) for a in axes], axes)
-    return b.permute(found, (*range(1, found.ndim), 0))
+    return [_moved(b, at, starts[a]) for a in axes], axes
 
 
 def _moved(b: Builder, at: Node, start: int) -> Node:

@@ -11,7 +11,7 @@ from lazyt.ir.builder import broadcast_shapes
 from lazyt.ir.graph import Node, shape_text
 from lazyt.ir.symbolic import hint, product
 from lazyt.ops.axes import one_axis
-from lazyt.ops.contraction import contract, diagonal_of, einsum_nodes, summed
+from lazyt.ops.contraction import contract, diagonal_of, einsum_nodes, places_on_diagonal, summed
 from lazyt.ops.definition import PRODUCT, Operand, define, node_of, require_kind, result_type
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import total_dtype
@@ -382,6 +382,11 @@ def diagonal(b: Builder, x: Node, offset: int, axis1: int, axis2: int) -> Node:
     return diagonal_of(b, x, *_two_axes("diagonal", x, axis1, axis2), offset)
 
 
+def _write_diagonal(b: Builder, base: Node, value: Node, offset: int, axis1: int, axis2: int) -> Node:
+    at, axes = places_on_diagonal(b, base, *_two_axes("diagonal", base, axis1, axis2), offset)
+    return b.scatter(base, b.permute(value, (value.ndim - 1, *range(value.ndim - 1))), at, axes, "set")
+
+
 def _diagonal_calls() -> Calls:
     a = np.arange(12).reshape(3, 4)
     t = np.arange(24).reshape(2, 3, 4)
@@ -396,6 +401,7 @@ def _diagonal_calls() -> Calls:
 DIAGONAL = define(
     "diagonal",
     diagonal,
+    write=_write_diagonal,
     numpy=np.diagonal,
     samples=_diagonal_calls,
     errors=[

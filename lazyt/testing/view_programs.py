@@ -116,7 +116,7 @@ class Writer:
         n = self.name()
         shape = self.array(n).shape
         ro = n in self.read_only
-        match self.pick(11):
+        match self.pick(12):
             case 1:
                 self.define(f"xp.permute_dims({n}, {self.permutation(len(shape))})", ro)
             case 2:
@@ -143,6 +143,9 @@ class Writer:
             case 10 if len(shape) > 1:
                 i = self.pick(len(shape))
                 self.define(f"xp.moveaxis({n}, {i}, {self.pick(len(shape))})", ro)
+            case 11 if len(shape) > 1:
+                i, j = self.permutation(len(shape))[:2]
+                self.define(f"xp.diagonal({n}, {self.pick(5) - 2}, {i}, {j})", True)
             case _:
                 self.define(f"{n}[{self.key(shape)}]", ro)
 

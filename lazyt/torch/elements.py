@@ -26,6 +26,7 @@ __all__ = [
     "addmm",
     "addmv",
     "addr",
+    "adjoint",
     "allclose",
     "baddbmm",
     "bmm",
@@ -36,6 +37,7 @@ __all__ = [
     "clone",
     "compile",
     "complex",
+    "conj",
     "detach",
     "div",
     "divide",
@@ -53,6 +55,7 @@ __all__ = [
     "neg",
     "numel",
     "polar",
+    "real",
     "rsub",
     "set_default_dtype",
     "sub",
@@ -200,6 +203,21 @@ def polar(abs: Any, angle: Any) -> Tensor:
 def complex(real: Any, imag: Any) -> Tensor:
     """Complex numbers of two parts."""
     return real + 1j * imag  # type: ignore[no-any-return]
+
+
+def conj(input: Any) -> Tensor:
+    """The complex conjugate; of real numbers the tensor itself."""
+    return lt.conj(input) if is_complex(input) else input
+
+
+def real(input: Any) -> Tensor:
+    """The real part: a view, of real numbers the tensor itself."""
+    return input.real  # type: ignore[no-any-return]
+
+
+def adjoint(input: Any) -> Tensor:
+    """The conjugate of the transpose of matrices: a view, of real numbers."""
+    return conj(input.mT)
 
 
 def view_as_real(input: Any) -> Tensor:

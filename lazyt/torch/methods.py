@@ -172,7 +172,7 @@ _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
     """This tensor broadcast to another's shape."""
-    return lt.broadcast_to(self, other.shape)
+    return f.broadcast_to(self, other.shape)
 
 
 def reshape_as(self: Tensor, other: Tensor) -> Tensor:
@@ -358,9 +358,9 @@ _WRITTEN = (
     "subtract multiply divide true_divide pow cumprod cumsum eq ne lt le gt ge"
 )
 METHODS: dict[str, Any] = {
-    "H": property(lambda self: self.mT.conj(), doc="The conjugate of the transpose."),
-    "mH": property(lambda self: self.mT.conj(), doc="The conjugate of the transpose."),
-    "adjoint": lambda self: self.mT.conj(),
+    "H": property(f.adjoint, doc="The conjugate of the transpose."),
+    "mH": property(f.adjoint, doc="The conjugate of the transpose."),
+    "adjoint": f.adjoint,
     "grad_fn": property(grad_fn, doc=grad_fn.__doc__),
     "data": property(get_data, set_data, doc=get_data.__doc__),
     "is_cpu": property(lambda self: self.device.type == HOST, doc="Whether it is on the CPU."),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import lazyt as lt
 from lazyt.runtime.tensor import Tensor
-from lazyt.torch import functions as f
+from lazyt.torch import functions as f, shapes
 from lazyt.tracing.public_names import KEYWORDS
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
@@ -34,10 +34,11 @@ READ = {
         g.__name__: g
         for g in (
             f.max, f.min, f.split, f.std, f.var, f.transpose, f.sum, f.mean, f.prod, f.amax, f.amin, f.argmax, f.argmin,
-            f.all, f.any, f.count_nonzero, f.logsumexp, f.argsort, f.flip, f.roll,
-            f.scatter_add, f.squeeze,
+            f.all, f.any, f.count_nonzero, f.logsumexp, f.argsort, f.flip, f.roll, f.diagonal, f.diff, f.flatten,
+            f.conj, f.broadcast_to, f.scatter_add, f.squeeze,
         )
     },
+    "expand": shapes.expand,
     "repeat": _repeat,
 }  # fmt: skip
 _PLAIN: dict[str, Any] = {}

@@ -21,11 +21,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "broadcast_tensors",
+    "broadcast_to",
     "bucketize",
     "cat",
     "chunk",
+    "diag",
     "diag_embed",
+    "diagonal",
+    "diff",
+    "flatten",
     "flip",
+    "fliplr",
+    "flipud",
     "gather",
     "index_select",
     "masked_fill",
@@ -37,6 +44,7 @@ __all__ = [
     "permute",
     "repeat_interleave",
     "roll",
+    "rot90",
     "scatter",
     "scatter_add",
     "select",
@@ -174,8 +182,64 @@ def repeat_interleave(input: Any, repeats: Any, dim: int | None = None) -> Tenso
 
 
 def flip(input: Any, dims: Any, *more: int) -> Tensor:
-    """The elements in reverse order along axes, given one by one or in a tuple."""
-    return lt.flip(input, axis=(dims, *more) if isinstance(dims, int) else tuple(dims))
+    """The elements in reverse order along axes, given one by one or in a tuple: a copy."""
+    return lt.flip(input, axis=(dims, *more) if isinstance(dims, int) else tuple(dims)).clone()
+
+
+def fliplr(input: Any) -> Tensor:
+    """The columns in reverse order: a copy."""
+    return lt.fliplr(input).clone()
+
+
+def flipud(input: Any) -> Tensor:
+    """The rows in reverse order: a copy."""
+    return lt.flipud(input).clone()
+
+
+def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """Turned k times by 90 degrees, from the first of two axes towards the second: a copy."""
+    first, second = dims
+    return lt.rot90(input, k, (first, second)).clone()
+
+
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
+    """The n-th differences of neighbours along an axis; of n = 0, a copy."""
+    found = lt.diff(input, n, dim, prepend, append)
+    return found.clone() if found is input else found
+
+
+def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonals of two axes as a new last axis: a view."""
+    return lt.diagonal(input, offset, dim1, dim2)
+
+
+def diag(input: Any, diagonal: int = 0) -> Tensor:
+    """The matrix with a vector on a diagonal, or a copy of a matrix's diagonal."""
+    found = lt.diag(input, diagonal)
+    return found.clone() if input.ndim == 2 else found
+
+
+def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Axes as one: a view where `reshape` gives one."""
+    return lt.flatten(input, start_dim=start_dim, end_dim=end_dim)
+
+
+def broadcast_to(input: Any, size: Sequence[int]) -> Tensor:
+    """Repeated along new axes and those of one element: a view, which may be written if nothing is repeated."""
+    shape = tuple(size)
+    if input.size == math.prod(shape) and lt.broadcast_shapes(input.shape, shape) == shape:
+        return lt.reshape(input, shape)
+    return lt.broadcast_to(input, shape)
+
+
+def expand(input: Any, *size: Any) -> Tensor:
+    """As `broadcast_to`, with the extents one by one or in a tuple; -1 keeps an extent."""
+    given = size if len(size) != 1 or isinstance(size[0], int) else tuple(size[0])
+    lead = len(given) - input.ndim
+    if lead < 0 or -1 in given[:lead]:
+        raise ShapeError(f"expand: shape {input.shape} does not broadcast to {given}")
+    kept = (*given[:lead], *input.shape)
+    return broadcast_to(input, [n if m == -1 else m for m, n in zip(given, kept, strict=True)])
 
 
 def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
@@ -191,7 +255,8 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> list[Tensor]:
 
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """Tensors broadcast to one shape."""
-    return lt.broadcast_arrays(*tensors)
+    shape = lt.broadcast_shapes(*(x.shape for x in tensors))
+    return tuple(broadcast_to(x, shape) for x in tensors)
 
 
 def tril_indices(row: int, col: int, offset: int = 0) -> Tensor:

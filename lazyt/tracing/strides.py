@@ -78,6 +78,10 @@ def _strides(x: g.Node) -> Ints:
                 found = reshaped(old, strides, n.shape)  # type: ignore[arg-type]
                 assert found is not None, "a reshape that copies is no view"
                 strides = found
+            case "gather":  # a diagonal: one step along each of two axes at once
+                assert isinstance(attrs, g.Axes)
+                rest = (s for a, s in enumerate(strides) if a not in attrs.axes)
+                strides = (sum(strides[a] for a in attrs.axes), *rest)
             case "real" | "imag":
                 pass  # every other number: all strides are twice as long
             case _:
