@@ -81,6 +81,7 @@ from lazyt.errors import (
     NoResult as NoResult,
     NotOneElement as NotOneElement,
     NotSupportedError as NotSupportedError,
+    NoView as NoView,
     OutOfMemory as OutOfMemory,
     ScalarRangeError as ScalarRangeError,
     ShapeError as ShapeError,

@@ -18,6 +18,10 @@ class NotOneElement(ShapeError, TypeError):
     """A tensor of none or several elements where a Python number is wanted: a TypeError, as NumPy's is."""
 
 
+class NoView(ShapeError, RuntimeError):
+    """A view that there cannot be without a copy: a RuntimeError too, as PyTorch's is."""
+
+
 class StateError(ShapeError, RuntimeError):
     """A state dict that does not fit what it is loaded into: a RuntimeError too, as PyTorch's is for a module."""
 

@@ -128,7 +128,8 @@ def multi_head_attention_forward(
     y = linear(reshape(permute_dims(y, (0, 2, 1, 3)), (n, length, embed_dim_to_check)), out_proj_weight, out_proj_bias)
     if lone:
         return squeeze(y, 0), None if found is None else squeeze(found, 0)
-    return y if batch_first else swapaxes(y, 0, 1), found
+    # NOTE: contiguous, as PyTorch's, which `y.view(...)` takes
+    return y if batch_first else swapaxes(y, 0, 1).clone(), found
 
 
 def _with_batch(x: Any, lone: bool, batch_first: bool) -> Tensor:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import ShapeError
+from lazyt.errors import NoView, ShapeError
 from lazyt.functions.arguments import axes as axes_, record, record_view, shape_of, tensor
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
@@ -95,7 +95,10 @@ def reshape(x: ArrayLike, /, shape: ShapeLike, *, copy: bool | None = None) -> T
 def _reshaped(t: Tensor, ints: tuple[int, ...], copy: bool | None = None) -> Tensor:
     if copy or not reshapes_in_place(t, ints):
         if copy is False:
-            raise ShapeError(f"reshape: a view of shape {shape_text(ints)} needs a copy here")
+            raise NoView(
+                f"reshape: a view of shape {shape_text(ints)} needs a copy here, as the elements lie in another order; "
+                "x.reshape(...) makes one"
+            )
         return record(ops.FLATTEN, (t,), (), ints)
     return record_view(ops.RESHAPE, t, (), ints)
 

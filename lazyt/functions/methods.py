@@ -48,7 +48,10 @@ def reshape(self: Tensor, *shape: Any, order: str = "C", copy: bool | None = Non
 
 
 def view(self: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
-    """`lazyt.reshape`, under PyTorch's name; of no shape, x again. NotSupportedError for a dtype, as in NumPy."""
+    """`lazyt.reshape(..., copy=False)`, under PyTorch's name; of no shape, x again. NoView where a copy is needed.
+
+    NotSupportedError for a dtype, as in NumPy.
+    """
     if len(shape) == 1 and isinstance(shape[0], np.dtype | type | str):
         dtype = shape[0]
     if dtype is not None:
@@ -56,7 +59,7 @@ def view(self: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
             f"view: not supported: the bytes of {self.dtype} read as {dtype!r}, because a pending value has none; "
             "x.numpy().view(dtype) has them, x.astype(dtype) converts"
         )
-    return manipulation.reshape(self, _several(shape) if shape else self.shape)
+    return manipulation.reshape(self, _several(shape) if shape else self.shape, copy=False if self.size else None)
 
 
 def permute(self: Tensor, *axes: Any) -> Tensor:

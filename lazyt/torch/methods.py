@@ -16,7 +16,7 @@ from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
 from lazyt.torch import functions as f, names
 from lazyt.torch.shapes import along
-from lazyt.tracing import name_hints
+from lazyt.tracing import name_hints, strides
 from lazyt.tracing.name_hints import ATTRIBUTES
 from lazyt.tracing.tracebacks import api_boundary
 
@@ -143,13 +143,13 @@ def dim(self: Tensor) -> int:
 
 
 def contiguous(self: Tensor, *, memory_format: Any = None) -> Tensor:
-    """The tensor itself: values are always contiguous."""
-    return self
+    """The tensor itself, or a copy of a view whose elements do not lie one after another."""
+    return self if strides.is_contiguous(self) else self.clone()
 
 
 def is_contiguous(self: Tensor, *, memory_format: Any = None) -> bool:
-    """True: values are always contiguous."""
-    return True
+    """Whether it is no view, or one whose elements lie one after another."""
+    return not self.size or strides.is_contiguous(self)
 
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:
@@ -178,6 +178,12 @@ def expand_as(self: Tensor, other: Tensor) -> Tensor:
 def reshape_as(self: Tensor, other: Tensor) -> Tensor:
     """This tensor in another's shape."""
     return lt.reshape(self, other.shape)
+
+
+def view_as(self: Tensor, other: Tensor) -> Tensor:
+    """A view in another's shape."""
+    found: Tensor = self.view(other.shape)
+    return found
 
 
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
@@ -376,13 +382,12 @@ METHODS: dict[str, Any] = {
     "is_same_size": lambda self, other: self.shape == other.shape,
     "nelement": f.numel,
     "ndimension": dim,
-    "view_as": reshape_as,
     **{
         g.__name__: g
         for g in (
-            new_full, new_tensor, dim, contiguous, is_contiguous, type_as, type, expand_as, reshape_as, unfold, where,
-            get_device, copy_, fill_, zero_, masked_fill_, index_fill_, index_copy_, index_add_, index_put_, scatter_,
-            uniform_, normal_, bernoulli_, exponential_, random_, add_, sub_, mul_, div_,
+            new_full, new_tensor, dim, contiguous, is_contiguous, type_as, type, expand_as, reshape_as, view_as, unfold,
+            where, get_device, copy_, fill_, zero_, masked_fill_, index_fill_, index_copy_, index_add_, index_put_,
+            scatter_, uniform_, normal_, bernoulli_, exponential_, random_, add_, sub_, mul_, div_,
         )
     },
 }  # fmt: skip

@@ -115,7 +115,7 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Extrem
     if not 1 <= k <= n:
         raise ShapeError(f"kthvalue: k is between 1 and {n}, got {k}")
     found = [narrow(x, dim, k - 1, 1) for x in sort(input, dim)]
-    return Extremes(*(found if keepdim else [x.squeeze(dim) for x in found]))
+    return Extremes(*((x if keepdim else lt.squeeze(x, axis=dim)).clone() for x in found))
 
 
 def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:

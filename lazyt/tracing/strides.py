@@ -1,4 +1,4 @@
-"""Logical strides: whether a reshape of a view shares its memory, by NumPy's rule.
+"""Logical strides: whether a view is contiguous, and whether a reshape of it shares its memory, by NumPy's rule.
 
 What is not a view is C-contiguous; a view has the strides that NumPy's would have. They exist only here: where a value
 really lies is the plan's business.
@@ -20,31 +20,62 @@ if TYPE_CHECKING:
     from lazyt.tracing.tensor_state import Handle
 
 Ints = tuple[int, ...]
+Chain = tuple[Any, ...]
 
 
 def reshapes_in_place(x: Handle, shape: Ints) -> bool:
     """Whether `reshape(x, shape)` is a view of x."""
+    seen = _seen(x)
+    return seen is None or _viewable(*seen, shape)
+
+
+def is_contiguous(x: Handle) -> bool:
+    """Whether x is no view, or one whose elements lie one after another."""
+    seen = _seen(x)
+    return seen is None or _contiguous(*seen)
+
+
+def _seen(x: Handle) -> tuple[Ints, Chain] | None:
+    """The shape of what x is a view of, and how it is seen there; None of what is no view."""
     v, st = x._view, x._storage
     if v is None or st is None:
-        return True
+        return None
     chain: list[Any] = []
     while v is not None:
         chain.append((v.op, v.statics, v.ints, None if v.offsets is None else len(v.offsets)))
         v = v.parent
     value = st._slot or st._data
     assert value is not None, "a storage with no value"
-    return _viewable(value.shape, tuple(reversed(chain)), shape)
+    return value.shape, tuple(reversed(chain))
+
+
+def _written(base: Ints, chain: Chain) -> g.Node:
+    """A chain of views as nodes."""
+    b = Builder()
+    x = b.input(0, _full(base), complex64)  # so that it has parts
+    for op, statics, ints, offsets in chain:
+        more = {} if ints is None else {"ints": _full(ints)}
+        # Where a slice starts does not change its strides.
+        x = op.lower(b, x, *statics, **(more if offsets is None else {**more, "offsets": (0,) * offsets}))
+    return x
 
 
 @lru_cache(maxsize=4096)
-def _viewable(base: Ints, chain: tuple[Any, ...], shape: Ints) -> bool:
-    b = Builder()
-    x = b.input(0, _full(base), complex64)  # so that it has parts
+def _contiguous(base: Ints, chain: Chain) -> bool:
     try:
-        for op, statics, ints, offsets in chain:
-            more = {} if ints is None else {"ints": _full(ints)}
-            # Where a slice starts does not change its strides.
-            x = op.lower(b, x, *statics, **(more if offsets is None else {**more, "offsets": (0,) * offsets}))
+        x = _written(base, chain)
+    except ShapeError:
+        return True  # as below
+    if x.dtype != complex64:
+        return False  # one part of complex numbers
+    steps = zip(x.shape, _strides(x), strides_of(x.shape), strict=True)
+    return all(n == 1 or p == q for n, p, q in steps)
+
+
+@lru_cache(maxsize=4096)
+def _viewable(base: Ints, chain: Chain, shape: Ints) -> bool:
+    try:
+        x = _written(base, chain)
     except ShapeError:
         return True  # only what is empty fits and does not fit at once
     if math.prod(x.shape) != math.prod(_full(shape)):

@@ -63,3 +63,19 @@ def test_an_expansion_needs_a_shape_that_fits(torch: Any) -> None:
     for shape in ((4,), (-1, 2, 2)):
         with pytest.raises(lt.ShapeError, match=r"expand: shape \(2, 2\) does not broadcast to"):
             torch.ones(2, 2).expand(*shape)
+
+
+def test_a_view_is_one_or_an_error(torch: Any) -> None:
+    x = torch.arange(24.0).view(2, 3, 4)
+    y = x.permute(1, 0, 2)
+    assert not y.is_contiguous() and y.contiguous().is_contiguous() and y.contiguous().view(3, 8).shape == (3, 8)
+    assert x.contiguous() is x and x[1:].is_contiguous() and x[:0].permute(1, 0, 2).is_contiguous()
+    for part in (x[..., ::2], x.mT, torch.complex(x, x).real, torch.ones(3, 3).diagonal(), x[0, 0].expand(2, 4)):
+        assert not part.is_contiguous() and part.contiguous().tolist() == part.tolist()
+    for call in (lambda: y.view(3, 8), lambda: x.mT.view_as(x)):
+        with pytest.raises(RuntimeError, match=r"view: a view of shape .* needs a copy here"):
+            call()
+    x.view(6, 4)[0] = -1
+    assert x[0, 0].tolist() == [-1] * 4
+    for z in (x.kthvalue(2, dim=1).values, torch.nn.MultiheadAttention(4, 2)(x, x, x)[0]):
+        assert z.is_contiguous()

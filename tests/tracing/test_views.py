@@ -167,6 +167,10 @@ def test_reshape_without_a_copy_is_refused_where_it_needs_one() -> None:
     assert lt.reshape(x, (3, 2), copy=False).shape == (3, 2)
     with pytest.raises(ShapeError, match=r"reshape: a view of shape .* needs a copy"):
         lt.reshape(x.T, (6,), copy=False)
+    assert x.view(3, -1).shape == (3, 2) and x.T[:, :0].view(0, 4).shape == (0, 4)
+    for view in (lambda: x.T.view(6), lambda: x[:, :2].view(4), lambda: (x * 2).T.view(-1)):
+        with pytest.raises(RuntimeError, match=r"view: a view of shape \(.,\) needs a copy .*x\.reshape"):
+            view()
 
 
 def test_a_broadcast_view_is_read_only() -> None:
