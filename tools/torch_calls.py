@@ -28,6 +28,8 @@ def names_of(torch: Any) -> dict[str, Any]:
         "i": torch.tensor([[0, 4, 2], [1, 1, 0], [3, 2, 4], [0, 0, 1]]),
         "j": torch.tensor([[0, 1, 2, 3, 0], [3, 2, 1, 0, 2]]),
         "k": torch.tensor([1, 3]),
+        "u": torch.tensor([[1, 2, 250], [0, 3, 1], [5, 0, 90]], dtype=torch.uint8),
+        "s": torch.tensor(3.0),
     }
 
 

@@ -28,6 +28,8 @@ __all__ = [
     "argsort",
     "count_nonzero",
     "cov",
+    "cumprod",
+    "cumsum",
     "dist",
     "equal",
     "histc",
@@ -46,6 +48,7 @@ __all__ = [
     "std_mean",
     "sum",
     "topk",
+    "trace",
     "unique",
     "var",
     "var_mean",
@@ -146,10 +149,21 @@ def _axes(dim: Any) -> Any:
     return tuple(dim) if isinstance(dim, list) else dim
 
 
+# What adds up or multiplies: of unsigned integers too, in int64, which NumPy has uint64 for.
+_TOTALS = frozenset(("sum", "prod", "nansum"))
+
+
+def _total(x: Any, dtype: Any) -> Any:
+    """The dtype of a sum or product."""
+    return dtypes.int64 if dtype is None and dtypes.kind(x.dtype) == "u" else dtype
+
+
 def _reduced(name: str) -> Callable[..., Any]:
-    of_lazyt = getattr(lt, name)
+    of_lazyt, totals = getattr(lt, name), name in _TOTALS
 
     def f(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+        if totals:
+            dtype = _total(input, dtype)
         options = {} if dtype is None else {"dtype": dtype}
         return of_lazyt(input, axis=_axes(dim), keepdims=keepdim, **options)
 
@@ -161,6 +175,23 @@ def _reduced(name: str) -> Callable[..., Any]:
 sum, mean, prod, nansum, nanmean = map(_reduced, ("sum", "mean", "prod", "nansum", "nanmean"))
 amax, amin, argmax, argmin, all, any = map(_reduced, ("amax", "amin", "argmax", "argmin", "all", "any"))
 count_nonzero, logsumexp = map(_reduced, ("count_nonzero", "logsumexp"))
+
+
+def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
+    """Running sums along an axis; of integers in int64."""
+    return lt.cumsum(input, dim, dtype=_total(input, dtype))
+
+
+def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
+    """Running products along an axis; of integers in int64."""
+    return lt.cumprod(input, dim, dtype=_total(input, dtype))
+
+
+def trace(input: Any) -> Tensor:
+    """The sum of a matrix's diagonal; of integers in int64."""
+    if input.ndim != 2:
+        raise ShapeError(f"trace: 2 dimensions are required, got {input.ndim}")
+    return lt.trace(input, dtype=_total(input, None))
 
 
 def _spread(name: str) -> Callable[..., Any]:
