@@ -91,14 +91,14 @@ def grad_and_value(func: Function, argnums: Any = 0, has_aux: bool = False) -> F
 
 
 def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
-    """The value, and a function from cotangents to gradients: one for one primal, a tuple for several.
+    """The value, and a function from cotangents to the primals' gradients: a tuple of them, of one for one primal.
 
     With `has_aux` the function gives a pair, whose second part comes third. As `torch.func.vjp`.
 
     >>> import lazyt as lt
     >>> y, pull = lt.func.vjp(lambda x: x * 2, lt.ones(2))
-    >>> pull(lt.ones(2)).tolist()
-    [2.0, 2.0]
+    >>> [x.tolist() for x in pull(lt.ones(2))]
+    [[2.0, 2.0]]
     """
     aux: list[Any] = []
 
@@ -108,12 +108,7 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
         return out
 
     out, pull = lt.vjp(value if has_aux else func, *primals)
-
-    def back(*cotangents: Any) -> Any:
-        found = pull(*cotangents)
-        return found[0] if len(primals) == 1 else found
-
-    return (out, back, aux[0]) if has_aux else (out, back)
+    return (out, pull, aux[0]) if has_aux else (out, pull)
 
 
 def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:

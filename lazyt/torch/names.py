@@ -24,7 +24,7 @@ SAME = {
     "matrix_power": "linalg.matrix_power", "matrix_exp": "linalg.matrix_exp", "trapz": "trapezoid",
     "row_stack": "vstack", "bernoulli": "random.bernoulli", "dropout": "nn.functional.dropout",
     "get_rng_state": "random.get_state", "set_rng_state": "random.set_state", "Generator": "random.Generator",
-    "scalar_tensor": "tensor", "dtype": "float32.__class__",
+    "scalar_tensor": "tensor", "dtype": "float32.__class__", "vmap": "func.vmap",
     **{name: f"nn.functional.{name}" for name in IN_FUNCTIONAL},
 }  # fmt: skip
 DTYPES = {
