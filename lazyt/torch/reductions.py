@@ -5,11 +5,14 @@ Sources: the pages of torch 2.13, by name.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lazyt as lt
 from lazyt.errors import NotSupportedError, ShapeError
+from lazyt.functions import softmaxes
 from lazyt.ir import dtypes
+from lazyt.torch.scalars import axes_of, extent_of, of_scalars
 from lazyt.torch.shapes import narrow
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ __all__ = [
     "equal",
     "histc",
     "kthvalue",
+    "log_softmax",
     "logsumexp",
     "max",
     "mean",
@@ -43,6 +47,7 @@ __all__ = [
     "nansum",
     "norm",
     "prod",
+    "softmax",
     "sort",
     "std",
     "std_mean",
@@ -72,15 +77,17 @@ class MinMax(NamedTuple):
 def _extreme(name: str, of_two: Callable[..., Any]) -> Callable[..., Any]:
     values, places = getattr(lt, name), getattr(lt, f"arg{name}")
 
-    def f(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        if dim is None:
-            return values(input)
-        if not isinstance(dim, int):
-            return of_two(input, dim)
+    @of_scalars
+    def along(input: Any, dim: int, keepdim: bool) -> Extremes:
         # NOTE: the places take their values, so the two agree where there are NaNs and equals.
         where = places(input, axis=dim, keepdims=True)
         found = lt.take_along_axis(input, where, axis=dim)
-        return Extremes(*((found, where) if keepdim else (found.squeeze(dim), where.squeeze(dim))))
+        return Extremes(*((found, where) if keepdim else (lt.squeeze(found, dim), lt.squeeze(where, dim))))
+
+    def f(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            return values(input)
+        return along(input, dim, keepdim) if isinstance(dim, int) else of_two(input, dim)
 
     f.__doc__ = f"The {name}imum of all; (values, indices) along an axis; element by element of two tensors."
     f.__name__ = f.__qualname__ = name
@@ -93,28 +100,33 @@ min = _extreme("min", lt.minimum)
 
 def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """The least and the greatest values, along an axis or of all."""
-    return MinMax(lt.min(input, axis=dim, keepdims=keepdim), lt.max(input, axis=dim, keepdims=keepdim))
+    along = axes_of("aminmax", input, dim)
+    return MinMax(lt.min(input, axis=along, keepdims=keepdim), lt.max(input, axis=along, keepdims=keepdim))
 
 
+@of_scalars
 def sort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Extremes:
     """The values in order along an axis, and where they stood; equal ones stay in their order."""
     where = lt.argsort(input, axis=dim, descending=descending)
     return Extremes(lt.take_along_axis(input, where, axis=dim), where)
 
 
+@of_scalars
 def argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """Where the values in order stand."""
     return lt.argsort(input, axis=dim, descending=descending)
 
 
+@of_scalars
 def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The k greatest, or least, values along an axis, and where they stand."""
     return lt.topk(input, k, axis=dim, largest=largest, sorted=sorted)
 
 
+@of_scalars
 def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Extremes:
     """The k-th least value along an axis, counted from 1, and where it stands."""
-    n = input.shape[dim]
+    n = extent_of("kthvalue", input, dim)
     if not 1 <= k <= n:
         raise ShapeError(f"kthvalue: k is between 1 and {n}, got {k}")
     found = [narrow(x, dim, k - 1, 1) for x in sort(input, dim)]
@@ -122,31 +134,33 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Extrem
 
 
 def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The lower of the two values in the middle: of all, or (values, indices) along an axis. NaN where there is one."""
+    """The lower of the two values in the middle: of all, or (values, indices) along an axis. NaN where there is one.
+
+    Of no elements NaN, or the least integer.
+    """
     if dim is None:
+        if not input.size:
+            none = math.nan if is_floats(input) else lt.iinfo(input.dtype).min
+            return lt.full((), none, dtype=input.dtype, device=input.device)
         return median(lt.reshape(input, (-1,)), 0).values
     if is_floats(input):
         return _median(input, dim, keepdim)
-    return kthvalue(input, (input.shape[dim] + 1) // 2, dim, keepdim)
+    return kthvalue(input, (extent_of("median", input, dim) + 1) // 2, dim, keepdim)
 
 
 def is_floats(x: Any) -> bool:
     return dtypes.kind(x.dtype) == "f"
 
 
+@of_scalars
 def _median(x: Any, dim: int, keepdim: bool) -> Extremes:
-    found = kthvalue(x, (x.shape[dim] + 1) // 2, dim, True)
+    found = kthvalue(x, (extent_of("median", x, dim) + 1) // 2, dim, True)
     missing = lt.isnan(x)
     where = lt.where(
         lt.any(missing, axis=dim, keepdims=True), lt.argmax(missing, axis=dim, keepdims=True), found.indices
     )
     values = lt.take_along_axis(x, where, axis=dim)
-    return Extremes(*((values, where) if keepdim else (values.squeeze(dim), where.squeeze(dim))))
-
-
-def _axes(dim: Any) -> Any:
-    """A list of axes is as good as a tuple."""
-    return tuple(dim) if isinstance(dim, list) else dim
+    return Extremes(*((values, where) if keepdim else (lt.squeeze(values, dim), lt.squeeze(where, dim))))
 
 
 # What adds up or multiplies: of unsigned integers too, in int64, which NumPy has uint64 for.
@@ -165,7 +179,7 @@ def _reduced(name: str) -> Callable[..., Any]:
         if totals:
             dtype = _total(input, dtype)
         options = {} if dtype is None else {"dtype": dtype}
-        return of_lazyt(input, axis=_axes(dim), keepdims=keepdim, **options)
+        return of_lazyt(input, axis=axes_of(name, input, dim), keepdims=keepdim, **options)
 
     f.__doc__ = f"As `lazyt.{name}`, along `dim`."
     f.__name__ = f.__qualname__ = name
@@ -177,14 +191,28 @@ amax, amin, argmax, argmin, all, any = map(_reduced, ("amax", "amin", "argmax", 
 count_nonzero, logsumexp = map(_reduced, ("count_nonzero", "logsumexp"))
 
 
+@of_scalars
 def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
     """Running sums along an axis; of integers in int64."""
     return lt.cumsum(input, dim, dtype=_total(input, dtype))
 
 
+@of_scalars
 def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
     """Running products along an axis; of integers in int64."""
     return lt.cumprod(input, dim, dtype=_total(input, dtype))
+
+
+@of_scalars
+def softmax(input: Any, dim: int, dtype: Any = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along an axis, of x cast to `dtype` before."""
+    return softmaxes.softmax(input, dim, dtype=dtype)
+
+
+@of_scalars
+def log_softmax(input: Any, dim: int, dtype: Any = None) -> Tensor:
+    """log(softmax(x)) along an axis, of x cast to `dtype` before."""
+    return softmaxes.log_softmax(input, dim, dtype=dtype)
 
 
 def trace(input: Any) -> Tensor:
@@ -204,7 +232,7 @@ def _spread(name: str) -> Callable[..., Any]:
             dim, unbiased = None, dim
         if correction is None:
             correction = 1 if unbiased is None else int(unbiased)
-        return of_lazyt(input, axis=_axes(dim), correction=correction, keepdims=keepdim)
+        return of_lazyt(input, axis=axes_of(name, input, dim), correction=correction, keepdims=keepdim)
 
     f.__doc__ = f"As `lazyt.{name}`, divided by n - 1 unless `unbiased` is False or `correction` is given."
     f.__name__ = f.__qualname__ = name
@@ -229,7 +257,7 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False) -> 
     order = 2 if p == "fro" else p
     if order == "nuc":
         raise NotSupportedError("norm: not supported: p='nuc', because lt.linalg.matrix_norm(x, ord='nuc') has it")
-    return lt.linalg.vector_norm(input, axis=_axes(dim), keepdims=keepdim, ord=order)
+    return lt.linalg.vector_norm(input, axis=axes_of("norm", input, dim), keepdims=keepdim, ord=order)
 
 
 def dist(input: Any, other: Any, p: float = 2) -> Tensor:

@@ -13,6 +13,7 @@ import numpy as np
 
 import lazyt as lt
 from lazyt.errors import ShapeError
+from lazyt.torch.scalars import axis_of, extent_of, of_scalars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,12 +82,12 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most so many parts, all but the last of one size."""
     if chunks < 1:
         raise ShapeError(f"chunk: at least one part is required, got {chunks}")
-    return split(input, builtins.max(1, -(-input.shape[dim] // chunks)), dim)
+    return split(input, builtins.max(1, -(-extent_of("chunk", input, dim) // chunks)), dim)
 
 
 def split(tensor: Any, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of one size, the last of what is left; or of the sizes given."""
-    n, sizes = tensor.shape[dim], split_size_or_sections
+    n, sizes = extent_of("split", tensor, dim), split_size_or_sections
     if isinstance(sizes, int):
         if sizes < 1:
             raise ShapeError(f"split: a size of at least 1 is required, got {sizes}")
@@ -111,12 +112,12 @@ def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
 
 def along(x: Any, dim: int, key: Any) -> Any:
     """The index that takes `key` of one axis, and all of the others."""
-    return (slice(None),) * (dim % x.ndim) + (key,)
+    return (slice(None),) * axis_of("index", x, dim) + (key,)
 
 
 def narrow(input: Any, dim: int, start: int, length: int) -> Tensor:
     """A slice of an axis: a view."""
-    n = input.shape[dim]
+    n = extent_of("narrow", input, dim)
     first = start + n if start < 0 else start
     if not 0 <= first <= first + length <= n:
         raise ShapeError(f"narrow: {length} elements from {start} on are not within axis {dim} of {n}")
@@ -130,6 +131,7 @@ def select(input: Any, dim: int, index: int) -> Tensor:
     return found
 
 
+@of_scalars
 def transpose(input: Any, dim0: int, dim1: int) -> Tensor:
     """Two axes swapped."""
     return lt.swapaxes(input, dim0, dim1)
@@ -150,6 +152,7 @@ def permute(input: Any, dims: Sequence[int]) -> Tensor:
     return lt.permute_dims(input, tuple(dims))
 
 
+@of_scalars
 def movedim(input: Any, source: Any, destination: Any) -> Tensor:
     """Axes moved to other places."""
     return lt.moveaxis(input, source, destination)
@@ -160,15 +163,16 @@ def unsqueeze(input: Any, dim: int) -> Tensor:
     return lt.expand_dims(input, axis=dim)
 
 
+@of_scalars
 def squeeze(input: Any, dim: Any = None) -> Tensor:
     """Without axes of one element: all of them, or those that are given and have one."""
     given = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
-    return lt.squeeze(input, axis=tuple(d for d in given if input.shape[d] == 1))
+    return lt.squeeze(input, axis=tuple(d for d in given if extent_of("squeeze", input, d) == 1))
 
 
 def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
     """One axis as several; one of the sizes may be -1."""
-    at, shape = dim % input.ndim, input.shape
+    at, shape = axis_of("unflatten", input, dim), input.shape or (1,)
     known = math.prod(n for n in sizes if n != -1)
     filled = [n if n != -1 else shape[at] // builtins.max(known, 1) for n in sizes]
     if math.prod(filled) != shape[at]:
@@ -181,6 +185,7 @@ def repeat_interleave(input: Any, repeats: Any, dim: int | None = None) -> Tenso
     return lt.repeat(input, repeats, axis=dim)
 
 
+@of_scalars
 def flip(input: Any, dims: Any, *more: int) -> Tensor:
     """The elements in reverse order along axes, given one by one or in a tuple: a copy."""
     return lt.flip(input, axis=(dims, *more) if isinstance(dims, int) else tuple(dims)).clone()
@@ -286,18 +291,22 @@ def diag_embed(input: Any) -> Tensor:
 
 def _beside(input: Any, dim: int, index: Any) -> Any:
     """What a smaller index is beside: as much of the other axes as it has."""
-    at = dim % builtins.max(input.ndim, 1)
+    at = axis_of("gather", input, dim)
     return tuple(slice(None) if i == at else slice(n) for i, n in enumerate(index.shape))
 
 
 def gather(input: Any, dim: int, index: Any) -> Tensor:
     """Elements by their places along an axis. The index may be smaller than the input along other axes."""
+    if not input.ndim:
+        found = lt.take_along_axis(lt.reshape(input, (1,)), lt.reshape(index, (-1,)), axis=dim)
+        return lt.reshape(found, index.shape)
     return lt.take_along_axis(input[_beside(input, dim, index)], index, axis=dim)
 
 
+@of_scalars
 def index_select(input: Any, dim: int, index: Any) -> Tensor:
     """Slices of an axis by their places."""
-    return lt.take(input, index, axis=dim)
+    return lt.take(input, lt.reshape(index, (-1,)), axis=dim)
 
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
@@ -318,7 +327,10 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
 
 def _scattered(put: Callable[..., Tensor], input: Any, dim: int, index: Any, src: Any) -> Tensor:
     """A copy in which `put` has written values at places along an axis, where the index is smaller too."""
-    values, at = _source(src, index), dim % input.ndim
+    if not input.ndim:
+        found = put(*(lt.reshape(x, (1,)) for x in (input, index, src)), axis=dim)
+        return lt.reshape(found, ())
+    values, at = _source(src, index), axis_of("scatter", input, dim)
     if builtins.all(n == m for i, (n, m) in enumerate(zip(index.shape, input.shape, strict=True)) if i != at):
         return put(input, index, values, axis=dim)
     within, found = _beside(input, dim, index), input.clone()

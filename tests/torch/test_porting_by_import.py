@@ -158,6 +158,9 @@ def test_questions_of_devices_and_settings(torch: Any):
     ("call", "message"),
     [
         ("torch.ones(4).split([1, 2])", r"split: the sizes \[1, 2\] are 3 together, and axis 0 has 4"),
+        ("torch.tensor(3.0).sum(1)", "sum: axis 1 is out of bounds"),
+        ("torch.ones(4).squeeze(1)", "squeeze: axis 1 is out of bounds for an array of 1 dimensions"),
+        ("torch.ones(4).narrow(1, 0, 1)", "narrow: axis 1 is out of bounds for an array of 1 dimensions"),
         ("torch.ones(4).chunk(0)", "chunk: at least one part is required, got 0"),
         ("torch.ones(4).narrow(0, 2, 3)", "narrow: 3 elements from 2 on are not within axis 0 of 4"),
         ("torch.ones(4).kthvalue(5)", "kthvalue: k is between 1 and 4, got 5"),
