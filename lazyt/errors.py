@@ -50,6 +50,10 @@ class NoResult(LazytError, ValueError):
     """Values that a function has no result for, found at the sync: an index of the largest among NaN alone."""
 
 
+class InvalidWeights(LazytError, RuntimeError):
+    """Weights that nothing can be drawn by, found at the sync: a RuntimeError, as PyTorch's is."""
+
+
 class ZeroWeights(LazytError, ZeroDivisionError):
     """Weights that add up to 0, found at the sync."""
 
@@ -58,6 +62,7 @@ class ZeroWeights(LazytError, ZeroDivisionError):
 REFUSALS: dict[str, tuple[type[LazytError], str]] = {
     "nanargmax": (NoResult, "all-NaN slice: there is no largest element"),
     "nanargmin": (NoResult, "all-NaN slice: there is no smallest element"),
+    "multinomial": (InvalidWeights, "weights are finite, none is below 0, and some of each row are above"),
     "average": (ZeroWeights, "weights sum to zero, and cannot be normalized"),
 }
 

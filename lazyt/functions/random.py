@@ -11,7 +11,7 @@ import itertools
 import math
 import operator
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -66,6 +66,15 @@ class Generator:
     def __init__(self, seed: int = 0, counter: int = 0) -> None:
         self.seed = integer("random.Generator", "the seed", seed) & _MASK
         self.counter = counter
+
+    def manual_seed(self, seed: int) -> Self:
+        """Begin anew, with another seed. As `torch.Generator.manual_seed`."""
+        self.seed, self.counter = integer("random.Generator", "the seed", seed) & _MASK, 0
+        return self
+
+    def initial_seed(self) -> int:
+        """The seed. As `torch.Generator.initial_seed`."""
+        return self.seed
 
     def step(self) -> tuple[int, int]:
         """The seed and the counter for one call, which is counted."""

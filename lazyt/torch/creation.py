@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import lazyt as lt
 from lazyt.errors import ShapeError
+from lazyt.functions.arguments import record
 from lazyt.ir import dtypes
+from lazyt.ops.checks import checked
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "as_tensor",
+    "bernoulli",
     "empty",
     "from_numpy",
     "full",
     "initial_seed",
     "manual_seed",
+    "multinomial",
     "normal",
     "one_hot",
     "ones",
@@ -148,6 +152,20 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None) -> Tensor:
     """Normal samples, one for each mean and deviation, or of a size."""
     return lt.random.normal(mean, std, None if size is None else _shape((size,)), generator=generator)
+
+
+def bernoulli(input: Any, p: float | None = None, *, generator: Any = None) -> Tensor:
+    """1 with the probabilities of the input, or all with p, else 0; of the input's dtype."""
+    given = (input,) if p is None else (p, input.shape)
+    return lt.astype(lt.random.bernoulli(*given, generator=generator, device=input.device), input.dtype)
+
+
+def multinomial(input: Any, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
+    """Indices along the last axis, drawn by weights. InvalidWeights, at the sync, for a row that has none above 0."""
+    found = lt.multinomial(input, num_samples, replacement, generator=generator)
+    weights = input.detach()
+    bad = ~lt.all((weights >= 0) & lt.isfinite(weights), axis=-1) | ~lt.any(weights > 0, axis=-1)
+    return record(checked("multinomial"), (found, lt.broadcast_to(lt.expand_dims(bad, -1), found.shape)))
 
 
 def manual_seed(seed: int) -> Any:

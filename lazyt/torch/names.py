@@ -22,7 +22,7 @@ SAME = {
     "mul": "multiply", "sgn": "sign", "ger": "outer", "inverse": "linalg.inv", "det": "linalg.det",
     "slogdet": "linalg.slogdet", "cholesky": "linalg.cholesky", "pinverse": "linalg.pinv", "qr": "linalg.qr",
     "matrix_power": "linalg.matrix_power", "matrix_exp": "linalg.matrix_exp", "trapz": "trapezoid",
-    "row_stack": "vstack", "bernoulli": "random.bernoulli", "dropout": "nn.functional.dropout",
+    "row_stack": "vstack", "dropout": "nn.functional.dropout",
     "get_rng_state": "random.get_state", "set_rng_state": "random.set_state", "Generator": "random.Generator",
     "scalar_tensor": "tensor", "dtype": "float32.__class__", "vmap": "func.vmap",
     **{name: f"nn.functional.{name}" for name in IN_FUNCTIONAL},

@@ -62,6 +62,22 @@ def test_integers_may_be_floats(torch: Any):
     assert torch.randint_like(torch.zeros(4, dtype=torch.float64), 5).dtype == torch.float64
 
 
+def test_samples_of_given_probabilities(torch: Any):
+    g = torch.Generator().manual_seed(3)
+    first = torch.bernoulli(torch.full((50,), 0.5, dtype=torch.float64), generator=g)
+    again = torch.full((50,), 0.5, dtype=torch.float64).bernoulli(generator=g.manual_seed(3))
+    assert g.initial_seed() == 3 and first.dtype == torch.float64 and first.tolist() == again.tolist()
+    assert set(first.tolist()) == {0.0, 1.0}
+    assert torch.bernoulli(torch.zeros(2, dtype=torch.int32), p=1.0).tolist() == [1, 1]
+    with pytest.raises(lt.ShapeError, match=r"bernoulli: a probability in \[0, 1\] is required, got 2"):
+        torch.bernoulli(torch.zeros(2), 2.0)
+    assert torch.multinomial(torch.tensor([[0.0, 1.0], [2.0, 0.0]]), 1).tolist() == [[1], [0]]
+    for bad in ([0.0, 0.0], [[1.0, 0.0], [0.0, 0.0]], [-1.0, 2.0], [float("nan"), 1.0], [float("inf"), 1.0]):
+        drawn = torch.multinomial(torch.tensor(bad), 3, replacement=True)
+        with pytest.raises(RuntimeError, match="multinomial: weights are finite, none is below 0, and some"):
+            drawn.tolist()
+
+
 def test_a_tensor_is_a_key_and_tells_what_made_it(torch: Any):
     layer = torch.nn.Linear(2, 2)
     assert {*layer.parameters()} == {layer.weight, layer.bias} and {layer.weight: 1}[layer.weight] == 1
