@@ -25,7 +25,7 @@ _SPACES = {
     **{
         name: f"lazyt.{name}"
         for name in (
-            "amp", "autograd", "distributions", "fft", "func", "linalg", "multiprocessing", "nn", "nn.functional",
+            "amp", "autograd", "distributions", "func", "multiprocessing", "nn", "nn.functional",
             "nn.init", "nn.parameter", "nn.utils", "nn.utils.rnn", "nn.utils.parametrize", "optim",
             "optim.lr_scheduler", "optim.optimizer", "optim.swa_utils", "random", "utils", "utils.checkpoint",
             "utils.data",
@@ -47,6 +47,8 @@ _SPACES = {
     "cuda.amp": "lazyt.torch.cuda_amp",
     "distributions.constraints": "lazyt.distributions.constraints",
     "distributions.transforms": "lazyt.distributions.transforms",
+    "fft": "lazyt.torch.fft",
+    "linalg": "lazyt.torch.linalg",
     "nn.modules": "lazyt.nn",
     "nn.parallel": "lazyt.torch.parallel",
     "utils.data.dataloader": "lazyt.data",

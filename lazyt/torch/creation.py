@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
 
 __all__ = [
+    "arange",
     "as_tensor",
     "bernoulli",
     "empty",
     "from_numpy",
     "full",
     "initial_seed",
+    "linspace",
+    "logspace",
     "manual_seed",
     "multinomial",
     "normal",
@@ -76,6 +79,32 @@ def empty(
 def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """One value in a shape."""
     return _marked(lt.full(_shape((size,)), fill_value, dtype=dtype, device=device), requires_grad)
+
+
+def arange(
+    start: Any = None, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Numbers from start, or 0, up to end, which is not among them."""
+    if end is None:
+        start, end = 0, start
+    found = lt.arange(0 if start is None else start, end, step, dtype=dtype, device=device)
+    return _marked(found, requires_grad)
+
+
+def linspace(
+    start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:  # fmt: skip
+    """So many numbers in equal steps, the first and the last among them."""
+    return _marked(lt.linspace(start, end, steps, dtype=dtype, device=device), requires_grad)
+
+
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """So many powers of a base, whose exponents are in equal steps."""
+    return _marked(lt.logspace(start, end, steps, base=base, dtype=dtype, device=device), requires_grad)
 
 
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:

@@ -13,6 +13,7 @@ from lazyt.errors import NotSupportedError, ShapeError
 from lazyt.functions.arguments import tensor as as_tensor_of
 from lazyt.ir import dtypes
 from lazyt.torch.reductions import is_floats as _floats
+from lazyt.torch.scalars import tuple_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,9 +39,11 @@ __all__ = [
     "compile",
     "complex",
     "conj",
+    "cross",
     "detach",
     "div",
     "divide",
+    "einsum",
     "frac",
     "get_default_dtype",
     "is_complex",
@@ -60,6 +63,7 @@ __all__ = [
     "set_default_dtype",
     "sub",
     "subtract",
+    "tensordot",
     "true_divide",
     "vander",
     "view_as_real",
@@ -154,6 +158,27 @@ def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> 
 
 def _weighted(x: Any, y: Any, beta: Any, alpha: Any) -> Tensor:
     return (x if beta == 1 else beta * x) + (y if alpha == 1 else alpha * y)  # type: ignore[no-any-return]
+
+
+def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
+    """Products summed over axes: the last of one and the first of the other, or two lists of them."""
+    return lt.tensordot(a, b, dims if isinstance(dims, int) else tuple(map(tuple_of, dims)))
+
+
+def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
+    """Vector products along an axis, by default the first of three elements."""
+    if dim is None:
+        shape = lt.broadcast_shapes(input.shape, other.shape)
+        if 3 not in shape:
+            raise ShapeError(f"cross: an axis of 3 elements is required, got shape {shape}")
+        dim = shape.index(3) - len(shape)
+    return lt.linalg.cross(input, other, axis=dim)
+
+
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """As `lazyt.einsum`; the operands may be in a list."""
+    given = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    return lt.einsum(equation, *given)
 
 
 def mm(input: Any, mat2: Any) -> Tensor:

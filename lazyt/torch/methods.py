@@ -244,7 +244,7 @@ def index_copy_(self: Tensor, dim: int, index: Any, source: Any) -> Tensor:
 
 def index_add_(self: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
     """Add to slices of an axis."""
-    _put(self, ..., lt.index_add(self, dim, index, source if alpha == 1 else alpha * source))
+    _put(self, ..., f.index_add(self, dim, index, source, alpha=alpha))
     return self
 
 

@@ -35,7 +35,8 @@ READ = {
         for g in (
             f.max, f.min, f.split, f.std, f.var, f.transpose, f.sum, f.mean, f.prod, f.amax, f.amin, f.argmax, f.argmin,
             f.all, f.any, f.count_nonzero, f.logsumexp, f.argsort, f.flip, f.roll, f.diagonal, f.diff, f.flatten,
-            f.conj, f.cumsum, f.cumprod, f.softmax, f.log_softmax, f.trace, f.broadcast_to, f.scatter_add, f.squeeze,
+            f.conj, f.cumsum, f.cumprod, f.softmax, f.log_softmax, f.trace, f.broadcast_to, f.index_add, f.scatter_add,
+            f.squeeze,
         )
     },
     "expand": shapes.expand,

@@ -12,7 +12,7 @@ import lazyt as lt
 from lazyt.errors import NotSupportedError, ShapeError
 from lazyt.functions import softmaxes
 from lazyt.ir import dtypes
-from lazyt.torch.scalars import axes_of, extent_of, of_scalars
+from lazyt.torch.scalars import axes_of, extent_of, of_scalars, tuple_of
 from lazyt.torch.shapes import narrow
 
 if TYPE_CHECKING:
@@ -29,12 +29,14 @@ __all__ = [
     "argmax",
     "argmin",
     "argsort",
+    "bincount",
     "count_nonzero",
     "cov",
     "cumprod",
     "cumsum",
     "dist",
     "equal",
+    "gradient",
     "histc",
     "kthvalue",
     "log_softmax",
@@ -44,9 +46,11 @@ __all__ = [
     "median",
     "min",
     "nanmean",
+    "nanquantile",
     "nansum",
     "norm",
     "prod",
+    "quantile",
     "softmax",
     "sort",
     "std",
@@ -268,6 +272,33 @@ def dist(input: Any, other: Any, p: float = 2) -> Tensor:
 def cov(input: Any, *, correction: int = 1) -> Tensor:
     """The covariance of rows, divided by n - correction."""
     return lt.astype(lt.cov(input, ddof=correction), input.dtype)
+
+
+def quantile(
+    input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:  # fmt: skip
+    """Quantiles of all elements, or along an axis."""
+    return lt.quantile(input, q, axes_of("quantile", input, dim), method=interpolation, keepdims=keepdim)
+
+
+def nanquantile(
+    input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:  # fmt: skip
+    """Quantiles of what is not NaN, of all elements or along an axis."""
+    return lt.nanquantile(input, q, axes_of("nanquantile", input, dim), method=interpolation, keepdims=keepdim)
+
+
+def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
+    """Differences of neighbours by their distance: one tensor an axis."""
+    steps = spacing if isinstance(spacing, list | tuple) else (spacing,)
+    found = lt.gradient(input, *steps, axis=tuple_of(dim), edge_order=edge_order)
+    return tuple(found) if isinstance(found, list | tuple) else (found,)
+
+
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+    """How often each integer occurs, or the sum of its weights."""
+    found = lt.bincount(input, weights, minlength)
+    return lt.astype(found, weights.dtype, copy=False) if weights is not None and is_floats(weights) else found
 
 
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:

@@ -23,6 +23,11 @@ def extent_of(name: str, x: Any, dim: int) -> int:
     return int(x.shape[at]) if x.ndim else 1
 
 
+def tuple_of(dim: Any) -> Any:
+    """Several axes as a tuple; one, or None, as it is."""
+    return dim if dim is None or isinstance(dim, int) else tuple(dim)
+
+
 def axes_of(name: str, x: Any, dim: Any) -> Any:
     """The axes to reduce along; of a scalar all that there are, which is what 0 and -1 mean."""
     if dim is None:
@@ -31,7 +36,7 @@ def axes_of(name: str, x: Any, dim: Any) -> Any:
         for d in dim if isinstance(dim, tuple | list) else (dim,):
             one_axis(name, d, 1)
         return None
-    return tuple(dim) if isinstance(dim, list) else dim
+    return tuple_of(dim)
 
 
 def as_scalar(found: Any) -> Any:

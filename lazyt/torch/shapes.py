@@ -13,6 +13,7 @@ import numpy as np
 
 import lazyt as lt
 from lazyt.errors import ShapeError
+from lazyt.ir import dtypes
 from lazyt.torch.scalars import axis_of, extent_of, of_scalars
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ __all__ = [
     "fliplr",
     "flipud",
     "gather",
+    "index_add",
     "index_select",
     "masked_fill",
     "masked_select",
@@ -48,6 +50,7 @@ __all__ = [
     "rot90",
     "scatter",
     "scatter_add",
+    "searchsorted",
     "select",
     "split",
     "split_with_sizes",
@@ -65,6 +68,7 @@ __all__ = [
     "unbind",
     "unflatten",
     "unsqueeze",
+    "where",
 ]
 
 
@@ -180,8 +184,12 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
     return lt.reshape(input, (*shape[:at], *filled, *shape[at + 1 :]))
 
 
-def repeat_interleave(input: Any, repeats: Any, dim: int | None = None) -> Tensor:
-    """Each element several times."""
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:  # fmt: skip
+    """Each element several times; of counts alone, the place of each so many times."""
+    if repeats is None:
+        input, repeats = lt.arange(len(input), device=input.device), input
     return lt.repeat(input, repeats, axis=dim)
 
 
@@ -309,6 +317,18 @@ def index_select(input: Any, dim: int, index: Any) -> Tensor:
     return lt.take(input, lt.reshape(index, (-1,)), axis=dim)
 
 
+@of_scalars
+def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
+    """A copy with slices added at places along an axis."""
+    added = source if alpha == 1 else alpha * source
+    return lt.index_add(input, dim, lt.reshape(index, (-1,)), added if added.ndim else lt.reshape(added, (1,)))
+
+
+def where(condition: Any, input: Any = None, other: Any = None) -> Any:
+    """The input where the condition is true, the other elsewhere; of a condition alone, where it is true: a sync."""
+    return lt.where(condition) if input is None else lt.where(condition, input, other)
+
+
 def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
     """A value where the mask is true."""
     return lt.where(mask, value, input)
@@ -358,6 +378,15 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     return lt.nonzero(input) if as_tuple else lt.argwhere(input)
 
 
-def bucketize(input: Any, boundaries: Any, *, right: bool = False) -> Tensor:
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """The bucket of each value."""
-    return lt.searchsorted(boundaries, input, side="right" if right else "left")
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+def searchsorted(
+    sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+    sorter: Any = None,
+) -> Tensor:  # fmt: skip
+    """Where each value would stand in a sorted vector, before equal ones, or behind them."""
+    found = lt.searchsorted(sorted_sequence, input, side or ("right" if right else "left"), sorter)
+    return lt.astype(found, dtypes.int32) if out_int32 else found

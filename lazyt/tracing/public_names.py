@@ -94,6 +94,13 @@ SHAPED = ("empty", "ones", "zeros")
 
 # Arguments by PyTorch's name -> by NumPy's.
 KEYWORDS = {"dim": "axis", "dims": "axis", "keepdim": "keepdims", "dim0": "axis1", "dim1": "axis2"}
+# What has several axes, or two, under other names here.
+_SEVERAL = {"dim": "axes", "dims": "axes"}
+_TWO = {"dim1": "axis1", "dim2": "axis2"}
+_TRANSFORMS = (
+    "fft2", "fftn", "fftshift", "ifft2", "ifftn", "ifftshift", "irfft2", "irfftn", "rfft2", "rfftn",
+)  # fmt: skip
+_OF_FUNCTIONS = dict.fromkeys((*_TRANSFORMS, "rot90", "tensordot"), _SEVERAL) | {"diagonal": _TWO, "trace": _TWO}
 # Arguments of PyTorch's that nothing here has -> what to write.
 _ELSEWHERE = {
     "requires_grad": "write {name}(...).requires_grad_()",
@@ -134,7 +141,8 @@ def keyword_error(error: TypeError, name: str, keywords: Iterable[str]) -> TypeE
         return TypeError(f"transpose() {text}: the axes are one argument, and lt.swapaxes(x, 0, 1) swaps two")
     if (m := _UNEXPECTED.search(text)) is not None and m[1] in _ELSEWHERE and m[1] in keywords:
         return TypeError(f"{name}() {text}: {_ELSEWHERE[m[1]].format(name=name)}")
-    meant = [f"{KEYWORDS[k]}= for {k}=" for k in keywords if k in KEYWORDS]
+    spelled = KEYWORDS | _OF_FUNCTIONS.get(name, {})
+    meant = [f"{spelled[k]}= for {k}=" for k in keywords if k in spelled]
     if not meant or "argument" not in str(error) or "lazyt spells" in str(error):
         return None
     return TypeError(f"{name}() {text}: lazyt spells it {', '.join(meant)}")

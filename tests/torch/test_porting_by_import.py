@@ -174,6 +174,12 @@ def test_questions_of_devices_and_settings(torch: Any):
     ("call", "message"),
     [
         ("torch.ones(4).split([1, 2])", r"split: the sizes \[1, 2\] are 3 together, and axis 0 has 4"),
+        ("torch.linalg.matrix_norm(torch.ones(2, 2), dim=0)", "matrix_norm: two axes are required, got dim=0"),
+        ("torch.linalg.solve(torch.ones(2, 2), torch.ones(2), left=False)", "solve: with left=False matrices are req"),
+        ("torch.linalg.vector_norm(torch.ones(2), dim=1)", "vector_norm: axis 1 is out of bounds"),
+        ("torch.fft.fft(torch.ones(2), dim=1)", "fft: axis 1 is out of bounds"),
+        ("torch.cross(torch.ones(2), torch.ones(2))", r"cross: an axis of 3 elements is required, got shape \(2,\)"),
+        ("torch.trace(torch.ones(2))", "trace: 2 dimensions are required, got 1"),
         ("torch.tensor(3.0).sum(1)", "sum: axis 1 is out of bounds"),
         ("torch.ones(4).squeeze(1)", "squeeze: axis 1 is out of bounds for an array of 1 dimensions"),
         ("torch.ones(4).narrow(1, 0, 1)", "narrow: axis 1 is out of bounds for an array of 1 dimensions"),

@@ -113,6 +113,16 @@ def test_a_keyword_is_hinted_in_functions_and_methods(call):
         call()
 
 
+def test_a_keyword_of_several_axes_is_hinted_by_its_own_name():
+    for call, here in (
+        (lambda: lt.tensordot(X, X, dims=2), "axes= for dims="),
+        (lambda: lt.fft.fftn(X, dim=(0,)), "axes= for dim="),
+        (lambda: lt.diagonal(X, dim1=1, dim2=0), "axis1= for dim1=, axis2= for dim2="),
+    ):
+        with pytest.raises(TypeError, match=f"lazyt spells it {here}$"):
+            call()
+
+
 @pytest.mark.parametrize("name", ["empty", "ones", "zeros"])
 def test_a_shape_is_one_argument(name):
     f = getattr(lt, name)
