@@ -12,6 +12,7 @@ import numpy as np
 from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder
 from lazyt.ir.graph import Node
+from lazyt.ops.linear import DIAGONAL
 from lazyt.runtime import memory
 from lazyt.tracing.tensor_state import Handle, Holder, View
 
@@ -52,14 +53,28 @@ def _moves(a: Array, view: View) -> tuple[Move, ...] | None:
     while v is not None:
         chain.append(v)
         v = v.parent
-    b = Builder()
-    n = b.input(0, a.shape, a.dtype)
+    moves: list[Move] = []
+    shape, dtype = a.shape, a.dtype
     for v in reversed(chain):
-        more = {"ints": v.ints, "offsets": v.offsets}
-        n = v.op.lower(b, n, *v.statics, **{k: x for k, x in more.items() if x is not None})
+        made = _moves_of(v, shape, dtype)
+        if made is None:
+            return None
+        moves += made
+        shape, dtype = v.shape, v.dtype
+    return tuple(moves)
+
+
+def _moves_of(v: View, shape: tuple[int, ...], dtype: np.dtype) -> list[Move] | None:
+    """What one view operation does to an array of this shape and dtype."""
+    if v.op is DIAGONAL:
+        return [methodcaller("diagonal", *v.statics)]
+    b = Builder()
+    more = {"ints": v.ints, "offsets": v.offsets}
+    options = {k: x for k, x in more.items() if x is not None}
+    n = v.op.lower(b, b.input(0, shape, dtype), *v.statics, **options)
     # NOTE: each of one operand at most, so they are in line.
     found = [_move(m) if len(m.operands) <= 1 else None for m in g.reachable([n]) if m.op not in ("input", "stop")]
-    moves = tuple(m for m in found if m is not None)
+    moves = [m for m in found if m is not None]
     return moves if len(moves) == len(found) else None
 
 

@@ -5,6 +5,7 @@ Sources: the pages of torch 2.13, by name.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import lazyt as lt
@@ -193,8 +194,10 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *, gene
     """Indices along the last axis, drawn by weights. InvalidWeights, at the sync, for a row that has none above 0."""
     found = lt.multinomial(input, num_samples, replacement, generator=generator)
     weights = input.detach()
-    bad = ~lt.all((weights >= 0) & lt.isfinite(weights), axis=-1) | ~lt.any(weights > 0, axis=-1)
-    return record(checked("multinomial"), (found, lt.broadcast_to(lt.expand_dims(bad, -1), found.shape)))
+    # NOTE: a NaN is the least and the greatest, and is neither above nor below anything.
+    least, most = (f(weights, axis=-1, keepdims=True) for f in (lt.amin, lt.amax))
+    bad = lt.logical_not((least >= 0) & (most > 0) & (most < math.inf))
+    return record(checked("multinomial"), (found, lt.broadcast_to(bad, found.shape)))
 
 
 def manual_seed(seed: int) -> Any:

@@ -51,6 +51,16 @@ def test_a_diagonal_is_written_through(shape: Any, offset: int, axes: Any) -> No
     np.testing.assert_array_equal(found.numpy(), want)
 
 
+def test_a_diagonal_of_a_computed_value_is_read_as_it_is() -> None:
+    x = lt.asarray(np.arange(24.0).reshape(2, 3, 4))
+    found = [lt.diagonal(x, 1, 0, 2), x.mT.diagonal(0, 2, 1)[..., ::-1], lt.diagonal(x[:, 1:], axis1=1, axis2=2)[1]]
+    a = x.numpy()
+    want = [a.diagonal(1, 0, 2), a.mT.diagonal(0, 2, 1)[..., ::-1], a[:, 1:].diagonal(0, 1, 2)[1]]
+    with lt.no_sync():
+        for d, w in zip(found, want, strict=True):
+            np.testing.assert_array_equal(d.numpy(), w)
+
+
 def test_gradients_pass_through_a_written_diagonal(torch: Any) -> None:
     k = torch.ones(2, 2, requires_grad=True)
     c = k * 2
