@@ -119,6 +119,16 @@ in files that have `lazyt.torch` among their names, and NumPy's in all others. R
 them, as all of lazyt's. What stays lazyt's: dtypes that meet are promoted as NumPy's (`x * i` of float32 and int64 is
 float64), random bits are not PyTorch's, and `torch.save` keeps states, not whole models.
 
+A write reaches what a result was made of where it does in PyTorch: `diagonal`, `flatten` and `expand` are views, `flip`
+and `rot90` are copies. `+x`, `x.unfold(...)` and a complex `x.conj()` are copies here, and an element that an expansion
+repeats is not written (ShapeError). `x.view(...)` of a view that needs a copy is a RuntimeError, as there; what an
+operation computed is always contiguous here.
+
+>>> K = torch.zeros(2, 2)
+>>> _, _ = K.diagonal().add_(0.5), K.flip(0).fill_(9)
+>>> K.tolist()
+[[0.5, 0.0], [0.0, 0.5]]
+
 A file that is written for lazyt has `import lazyt as lt`, with `lt.nn` for `torch.nn`, `lt.optim` for `torch.optim`,
 and so on; `torch.utils.data` is `lt.data`, and `lt.utils.data` too. Layers, losses, optimizers and `DataLoader` have
 PyTorch's names, arguments and `state_dict` keys, and `lt.load` reads `.pt` files. Functions of arrays have NumPy's
