@@ -199,5 +199,6 @@ def _by_numpy(function: Callable[..., tuple[Array, ...]], *arguments: Any) -> tu
     return tuple(x.astype(half if half not in HALVES or x.ndim == arrays[0].ndim else np.float32) for x in results)
 
 
-register("attention")(partial(_by_numpy, attention_of))
-register("attention_gradient")(partial(_by_numpy, gradient_of))
+# NOTE: the weights are no linear function of q, k, mask and l. o is not read: delta is made of it.
+register("attention", linear=(2,))(partial(_by_numpy, attention_of))
+register("attention_gradient", linear=(2, -5, -3, -2))(partial(_by_numpy, gradient_of))

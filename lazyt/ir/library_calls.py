@@ -31,6 +31,9 @@ FUNCTIONS: dict[str, Function] = {}
 # Why no cotangent passes through a call, and why no GPU computes it, of those that are registered with the reason.
 NO_GRADIENT: dict[str, str] = {}
 ON_HOST: dict[str, str] = {}
+# The operands that a call is a linear function of, each with the others as they are: a position, from the end if it is
+# negative. What is not here may be read in any way.
+LINEAR: dict[str, tuple[int, ...]] = {}
 
 TO_HOST, TO_DEVICE = "move_to_host", "move_to_device"
 MOVES = frozenset({TO_HOST, TO_DEVICE})
@@ -40,11 +43,13 @@ WINOGRAD = frozenset(f"winograd_{fn}" for fn in ("tiles", "filters", "convolve",
 OF_PASSES = MOVES | WINOGRAD
 
 
-def register(name: str, *, no_gradient: str = "", on_host: str = "") -> Callable[[Function], Function]:
+def register(
+    name: str, *, no_gradient: str = "", on_host: str = "", linear: tuple[int, ...] = ()
+) -> Callable[[Function], Function]:
     """Decorator: make a function the meaning of `opaque name`.
 
     no_gradient: why it has no derivative, where `autograd/rules` has no rule; on_host: why the host computes it for a
-    GPU, where `backends/cuda/library` has no form.
+    GPU, where `backends/cuda/library` has no form; linear: see `LINEAR`.
     """
 
     def enter(f: Function) -> Function:
@@ -56,9 +61,17 @@ def register(name: str, *, no_gradient: str = "", on_host: str = "") -> Callable
             NO_GRADIENT[name] = no_gradient
         if on_host:
             ON_HOST[name] = on_host
+        if linear:
+            LINEAR[name] = linear
         return f
 
     return enter
+
+
+def is_linear(name: str, operand: int, operands: int) -> bool:
+    """Whether a call of so many operands is a linear function of this one."""
+    known = LINEAR.get(name, ())
+    return operand in known or operand - operands in known
 
 
 def _wide(x: Array) -> Array:
@@ -92,7 +105,7 @@ def topk(x: Array, axis: int, largest: bool, k: int) -> Array:
 
 
 for _name in SCANS:
-    register(_name)(partial(scan, _name))
+    register(_name, linear=(0,) if _name == "cumsum" else ())(partial(scan, _name))
 
 
 @register("searchsorted")
@@ -125,7 +138,7 @@ register("linalg_eigvalsh")(np.linalg.eigvalsh)
 register("linalg_det")(np.linalg.det)
 register("linalg_slogdet")(lambda x: tuple(np.linalg.slogdet(x)))
 register("linalg_qr")(lambda x, mode: tuple(out) if isinstance(out := np.linalg.qr(x, mode), tuple) else out)
-register("linalg_solve")(np.linalg.solve)
+register("linalg_solve", linear=(1,))(np.linalg.solve)
 
 
 def check_svd(x: Array) -> None:
@@ -163,7 +176,7 @@ def matrix_rank(x: Array, rtol: Array | None = None) -> Array:
 # Fourier transforms: (x, n, axis, norm), or (x, s, axes, norm) for the n-dimensional ones
 
 for _name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftn", "ifftn", "rfftn", "irfftn"):
-    register(f"fft_{_name}")(getattr(np.fft, _name))
+    register(f"fft_{_name}", linear=(0,))(getattr(np.fft, _name))
 
 # Elementary functions of complex values, which no backend generates code for
 
@@ -264,8 +277,8 @@ def operation(*rest: Any) -> tuple[Array, ...]:
 
 
 # Copies of a value to the host's memory and back, beside the kernels (passes/offload.py).
-@register(TO_HOST)
-@register(TO_DEVICE)
+@register(TO_HOST, linear=(0,))
+@register(TO_DEVICE, linear=(0,))
 def moved(x: Array) -> Array:
     """The same values."""
     return np.array(x)

@@ -24,6 +24,7 @@ class Elementwise:
     result: str = "same"
     costly: bool = False  # worth storing rather than computing twice
     commutes: bool = False
+    linear: tuple[int, ...] = ()  # the operands that it is a linear function of, each with the others as they are
 
 
 def _table(*records: Elementwise) -> dict[str, Elementwise]:
@@ -41,9 +42,9 @@ def _binary(names: str, kinds: str, **more: object) -> list[Elementwise]:
 # `select` takes (bool, x, x); `complex` takes its two real parts; `random_bits` takes (seed uint64, counter
 # uint64, index int64) and gives uint64. All other operands share one dtype.
 ELEMENTWISE = _table(
-    *_binary("add mul", "biufc", commutes=True),
-    *_binary("sub", "iufc"),
-    *_binary("div", "fc"),
+    *_binary("add mul", "biufc", commutes=True, linear=(0, 1)),
+    *_binary("sub", "iufc", linear=(0, 1)),
+    *_binary("div", "fc", linear=(0,)),
     *_binary("floordiv rem fmod", "iuf"),
     *_binary("pow", "iufc", costly=True),
     *_binary("maximum minimum", "biuf", commutes=True),
@@ -53,7 +54,7 @@ ELEMENTWISE = _table(
     *_binary("lt le gt ge", "biuf", result="bool"),
     *_binary("and or xor", "biu", commutes=True),
     *_binary("shl shr", "iu"),
-    *_unary("neg", "iufc"),
+    *_unary("neg", "iufc", linear=(0,)),
     *_unary("abs", "iufc", result="real"),
     *_unary("sign", "iufc"),
     *_unary("not", "biu"),
@@ -66,10 +67,10 @@ ELEMENTWISE = _table(
     *_unary("exp2 erf erfc erfinv lgamma digamma", "f", costly=True),
     *_unary("isnan isinf isfinite", "fc", result="bool"),
     *_unary("signbit", "f", result="bool"),
-    *_unary("real imag", "c", result="real"),
-    *_unary("conj", "c"),
-    Elementwise("complex", 2, "f", result="complex"),
-    Elementwise("select", 3, "biufc"),
+    *_unary("real imag", "c", result="real", linear=(0,)),
+    *_unary("conj", "c", linear=(0,)),
+    Elementwise("complex", 2, "f", result="complex", linear=(0, 1)),
+    Elementwise("select", 3, "biufc", linear=(1, 2)),
     Elementwise("random_bits", 3, "u", result="uint64", costly=True),
 )
 

@@ -9,7 +9,8 @@ with small values and comparisons of places, which are computed again, so that w
 packed once.
 
     kept as it is   inputs, parameters and what is made of them by movement; what somebody holds anyhow; small arrays;
-                    integers of unknown range; what was not recorded under compression; what is cheap to make of inputs
+                    integers of unknown range; what was not recorded under compression; what is cheap to make of inputs;
+                    what is not read linearly, or twice (unbiased.py), and what lies in the same memory
     1 bit           booleans (ReLU, dropout); the least bits that hold them: integers of known range (max pooling)
     `bits`          real arrays: see quantize.py
 
@@ -31,6 +32,7 @@ from lazyt.ir.passes.factor_slopes import factor_slopes
 from lazyt.ir.passes.mixed_compression import Mixer, is_mixed
 from lazyt.ir.passes.offload import LEAST, moved
 from lazyt.ir.passes.saved_values import carries
+from lazyt.ir.passes.unbiased import read_exactly
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, SOURCES
 from lazyt.ir.quantize import Packed, exactly, quantized, unpacked
 from lazyt.ir.symbolic import hint, product
@@ -101,6 +103,7 @@ class Cut:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self.exact = read_exactly(graph)
         self.packs: dict[Node, int] = {}
         self.through: set[Node] = set()
         self.whole: set[Node] = set()  # what is read as it is, and is not small
@@ -115,6 +118,9 @@ class Cut:
             met[n] = bits
             if n in self.free or n in held or is_small(n):
                 continue
+            if n in self.exact:
+                self.whole.add(n)
+                continue
             draw = draw_of(n)
             inner = self.moved(n) if draw is not None else None
             if inner is not None:
@@ -125,9 +131,14 @@ class Cut:
             else:
                 self.whole.add(n)
 
-        for n in self._squared():
-            del self.packs[n]
-            self.whole.add(n)
+        self._keep(self._squared())
+        bases = {_base(n) for n in self.whole}
+        self._keep({n for n in self.packs if _base(n) in bases})
+
+    def _keep(self, whole: Collection[Node]) -> None:
+        """These are not packed."""
+        self.packs = {n: bits for n, bits in self.packs.items() if n not in whole}
+        self.whole.update(whole)
 
     def _squared(self) -> set[Node]:
         """What a gradient would be multiplied with twice: the square of an estimate is none of the square.
@@ -168,7 +179,7 @@ class Cut:
         if n.op in COMPARISONS and dtypes.kind(n.operands[0].dtype) in "iu":
             chosen = [x for x in n.operands if x not in self.free and not is_small(x)]
             return chosen[0] if len(chosen) == 1 and self._most(chosen[0]) is not None else None
-        if n.op not in LINEAR or (n.op == "cast" and dtypes.kind(n.dtype) not in "fb"):
+        if n.op not in LINEAR or (n.op == "cast" and dtypes.kind(n.dtype) != "f"):
             return None
         large = [x for x in n.operands if not is_small(x)]
         if len(large) != 1 or (n.op == "div" and large[0] is n.operands[1]):
@@ -220,6 +231,13 @@ def is_small(n: Node) -> bool:
     while n.op in ("expand", "reshape"):
         n = n.operands[0]
     return (n.op in SOURCES and n.op != "input") or size_of(n) < SMALL
+
+
+def _base(n: Node) -> Node:
+    """What lies in memory where n is read through strides."""
+    while n.op in ("expand", "permute", "reshape", "slice"):
+        n = n.operands[0]
+    return n
 
 
 def _bits_for(reader: Node) -> int:
