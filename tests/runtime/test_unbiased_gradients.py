@@ -124,3 +124,49 @@ def test_values_and_output_of_attention_are_packed():
     assert found.count(("matmul", "compressed", "uint16")) == 1
     assert found.count(("scaled_dot_product_attention", "compressed", "uint16")) == 1
     assert kept().packed > 0
+
+
+@pytest.mark.parametrize(
+    ("f", "shape"),
+    [
+        (lambda h: F.batch_norm(h.reshape(4, 256), None, None, training=True), (32, 32)),
+        (lambda h: F.group_norm(h, 4), (32, 32)),
+        (lambda h: F.instance_norm(h.reshape(8, 32, 2, 2)), (32, 32)),
+        (lambda h: F.layer_norm(h, (32,)), (32, 32)),
+        (lambda h: (h - h.mean(axis=0)) / lt.sqrt(h.var(axis=0) + 1e-5), (32, 32)),
+        (lambda h: lt.softmax(h * 3, axis=-1) @ W, (32, 32)),
+        (lambda h: h @ h.T @ h, (32, 32)),
+        (lambda h: lt.linalg.inv(lt.tanh(h) + 4 * lt.eye(32)) @ W, (32, 32)),
+    ],
+    ids=["batch_norm", "group_norm", "instance_norm", "layer_norm", "written out", "softmax", "gram", "inv"],
+)
+def test_what_meets_itself_as_one_of_few_is_kept_whole(f: Callable[[Any], Any], shape: tuple[int, ...]):
+    """A sum of few elements, and a product, do not end the search."""
+    _check(f, shape, 2)
+
+
+def _normalized(batch: int, x: Any, w: Any) -> list[str]:
+    """What crosses to the backward as it is, of a normalization over a batch."""
+    w.grad = None
+    with lt.memory.compress(bits=2):
+        h = F.batch_norm(x[:batch] @ w, None, None, training=True)
+        y = F.relu(h)
+        del h
+    loss = (y * y).sum()
+    del y
+    loss.backward()
+    found = kept().full
+    lt.sync()
+    return found
+
+
+def test_a_batch_on_the_other_side_of_the_bound_has_another_plan():
+    x, w = lt.tensor(array(256, 512)), lt.tensor(array(512, 512, seed=1), requires_grad=True)
+    lt.sync()
+    plans = []
+    for batch in (128, 8, 200, 16, 64, 63):
+        few = _normalized(batch, x, w)
+        assert (few != []) == (batch < 64), (batch, few)
+        plans.append(lt.last_sync().plan)
+    assert plans[0] is not plans[1]
+    assert [plans.index(p) for p in plans] == [0, 1, 0, 1, 0, 1]

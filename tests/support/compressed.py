@@ -56,7 +56,7 @@ def kept() -> Kept:
     low = lower(tr.pos.steps(), tr.ext.values, tr.scalars[: tr.pos.scalar_start + tr.pos.n_scalars])
     outputs = [low.nodes[s] for s in wanted_of(tr)[0]]
     before = pipeline.compile_graph(outputs, low.scope, Options(), until="collect_sums").graph
-    cut = Cut(factored(before, low.scope))
+    cut = Cut(factored(before, low.scope), low.scope)
     after = pipeline.compile_graph(outputs, low.scope, Options(verify=True), until="compress").graph
     return Kept(
         sum(hint(nbytes(n)) for n in after.kept),

@@ -32,7 +32,7 @@ from lazyt.ir.passes.factor_slopes import factor_slopes
 from lazyt.ir.passes.mixed_compression import Mixer, is_mixed
 from lazyt.ir.passes.offload import LEAST, moved
 from lazyt.ir.passes.saved_values import carries
-from lazyt.ir.passes.unbiased import read_exactly
+from lazyt.ir.passes.unbiased import met_twice, read_exactly
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, SOURCES
 from lazyt.ir.quantize import Packed, exactly, quantized, unpacked
 from lazyt.ir.symbolic import hint, product
@@ -69,7 +69,7 @@ def compress(
         graph = factored(graph, scope)
     if not any(draw_of(n) for n in graph.nodes):
         return graph
-    cut = Cut(graph)
+    cut = Cut(graph, scope)
     if only is not None:
         cut.packs = {n: bits for n, bits in cut.packs.items() if n in only}
     return _Compressor(graph, scope, cut, mixes, moves).run() if cut.packs else graph
@@ -101,7 +101,7 @@ def size_of(n: Node) -> int:
 class Cut:
     """Which values of a graph are packed, in how many bits, and which are made again of packed ones."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, scope: Scope | None) -> None:
         self.graph = graph
         self.exact = read_exactly(graph)
         self.packs: dict[Node, int] = {}
@@ -131,7 +131,7 @@ class Cut:
             else:
                 self.whole.add(n)
 
-        self._keep(self._squared())
+        self._keep(met_twice(graph, self.packs, self.source, Builder(scope)))
         bases = {_base(n) for n in self.whole}
         self._keep({n for n in self.packs if _base(n) in bases})
 
@@ -139,29 +139,6 @@ class Cut:
         """These are not packed."""
         self.packs = {n: bits for n, bits in self.packs.items() if n not in whole}
         self.whole.update(whole)
-
-    def _squared(self) -> set[Node]:
-        """What a gradient would be multiplied with twice: the square of an estimate is none of the square.
-
-        Sums and products end the search: an element meets itself there as one of many.
-        """
-        bits = {n: 1 << i for i, n in enumerate(n for n in self.packs if dtypes.kind(n.dtype) == "f")}
-        found = 0
-        on: dict[Node, int] = {}  # of what carries: what was multiplied into it
-        for n in self.graph.nodes if bits else ():
-            if not carries(n):
-                continue
-            mask = 0
-            for o in n.operands:
-                if carries(o):
-                    more = on[o] if n.op in ELEMENTWISE or n.op in MOVEMENT or n.op == "cast" else 0
-                else:
-                    more = bits.get(self.source(o), 0)
-                # NOTE: a sum of two such is no product of them.
-                found |= mask & more if n.op == "mul" else 0
-                mask |= more
-            on[n] = mask
-        return {n for n, bit in bits.items() if bit & found}
 
     def source(self, n: Node) -> Node:
         """What is packed where n is read."""

@@ -58,7 +58,7 @@ class _Choices:
         sides = Sides(graph)
         held = Held(ends_of_steps(graph), moments=moments(graph, sides.backward))
         stored = fuse(graph, scope, held=held, light=light).stored
-        self.cut = Cut(graph)
+        self.cut = Cut(graph, scope)
         self.sources: dict[Node, set[Node]] = {}  # a stored value -> what is packed in its place
         early = stored - sides.backward
         for o in dict.fromkeys(o for n in graph.nodes if carries(n) for o in n.operands if not carries(o)):
