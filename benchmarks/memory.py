@@ -28,7 +28,7 @@ from lazyt import nn
 from lazyt.runtime.memory_budget import size_of
 
 if TYPE_CHECKING:
-    from lazyt.runtime.memory_budget import Saved
+    from lazyt.runtime.memory_policy import Saved
 
 # Address space of a process that has recorded a step.
 BASE = 448 << 20

@@ -21,7 +21,8 @@ from lazyt.ir.symbolic import hint, product
 from lazyt.ops.compression import DRAW, MIXED_DRAW
 from lazyt.runtime.context import _Context, sync
 from lazyt.runtime.device import Device
-from lazyt.runtime.memory_budget import OFFLOAD, Budget, Saved
+from lazyt.runtime.memory_budget import Budget
+from lazyt.runtime.memory_policy import OFFLOAD, Policy, Saved
 from lazyt.runtime.plan_cache import Plan
 from lazyt.tracing.current import restore_device, restore_mode, set_device, set_mode
 from lazyt.tracing.record import current_device, record
@@ -281,11 +282,14 @@ def _swapping(around: Budget | None) -> Budget:
     """A budget whose policy moves all that is large; the bytes of the one around it."""
     if around is not None and around.policy is not None:
         raise SettingError(f"compress: level={SWAP!r} is a policy of memory.budget, and there is one already")
-    return Budget(None if around is None else around.nbytes, _offload)
+    return Budget(None if around is None else around.nbytes, _SWAP)
 
 
 def _offload(value: Saved) -> str | None:
     return OFFLOAD if value.nbytes >= LEAST else None
+
+
+_SWAP = Policy(_offload)
 
 
 class _Rounded:

@@ -9,7 +9,7 @@ from lazyt.inspect.kernels import SHOWN, KernelView, kernel_views, sizes
 from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import nbytes
 from lazyt.runtime.liveness import wanted_of
-from lazyt.runtime.memory_budget import described
+from lazyt.runtime.memory_policy import described
 from lazyt.runtime.partition import Partition
 from lazyt.runtime.plan_cache import Plan, build, is_shown, peek, runs_alone, shown
 from lazyt.runtime.pulls import Pull

@@ -9,13 +9,11 @@ until the plan, with its arena laid out, is within the budget. Nothing runs mean
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from lazyt.backends.registry import backends
-from lazyt.errors import LazytError, NotSupportedError, OutOfMemory, SettingError
+from lazyt.errors import OutOfMemory
 from lazyt.interrupts import uninterrupted
 from lazyt.ir import graph as g
 from lazyt.ir.graph_interpreter import Environment
@@ -24,15 +22,16 @@ from lazyt.ir.passes.compress_choice import is_choosable
 from lazyt.ir.passes.recomputation import Choice, Wish
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
+from lazyt.runtime.memory_policy import Policy, Saved, verdict_of
 from lazyt.tracing.current import restore_mode, set_mode
-from lazyt.tracing.printer import bytes_text, site_text
+from lazyt.tracing.printer import bytes_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from functools import partial
 
     from lazyt.backends.interface import Executable
     from lazyt.ir.graph import Graph
-    from lazyt.ir.passes.saved_values import SavedValue
     from lazyt.ir.passes.schedule import Schedule
     from lazyt.tracing.trace import Step
 
@@ -60,7 +59,6 @@ UNITS = {
     "TB": 10**12,
     "TIB": 2**40,
 }
-KEEP, RECOMPUTE, COMPRESS, OFFLOAD = "keep", "recompute", "compress", "offload"
 # So often the pass aims at a lower peak, before the lowest is tried.
 ROUNDS = 4
 # Of the temporaries, the share that is used when most is: lives of different sizes leave gaps.
@@ -72,22 +70,11 @@ FULL = 0.9
 ROOM = (1.0, 0.6, 0.3)
 
 
-class Saved(NamedTuple):
-    """What a policy is told of a value that crosses from the forward pass to the backward pass."""
-
-    operation: str  # the public operation that made it
-    shape: tuple[int, ...]
-    dtype: str
-    nbytes: int
-    line: str  # the user's line, as 'file:line'
-    readers: tuple[str, ...]  # the operations whose gradients read it
-
-
 class Budget(NamedTuple):
     """A budget, as a field of the mode: equal ones are the same."""
 
     nbytes: int | None
-    policy: Callable[[Saved], str | None] | None
+    policy: Policy | None
 
     def __str__(self) -> str:
         return "a policy" if self.nbytes is None else bytes_text(self.nbytes)
@@ -108,7 +95,8 @@ class budget:  # noqa: N801 - a context manager
     policy: a function of a `Saved` (operation, shape, dtype, nbytes, line, readers) that returns "keep", "recompute",
     "compress" (of what was recorded under `compress`), "offload" (to the host's memory, and back ahead of need), or
     None, which leaves the choice to the planner. It is called when the step is planned, and must depend on nothing but
-    its argument. Raises NotSupportedError for "offload" on a device whose memory is the host's.
+    its argument. Each value follows the policy that it was recorded under; a budget around the sync takes the place of
+    those in the step, its policy too. Raises NotSupportedError for "offload" on a device whose memory is the host's.
 
     On a GPU the planner moves values too: to the host's pinned memory as soon as they are made, back before they are
     read, beside the kernels. It does so where computing a value again would take longer.
@@ -132,7 +120,7 @@ class budget:  # noqa: N801 - a context manager
             raise TypeError(f"memory.budget: policy must be a function or None, not {type(policy).__name__!r}")
         if size is None and policy is None:
             raise TypeError("memory.budget: a number of bytes, a text such as '2 GiB', or a policy is required")
-        self._budget = Budget(size, policy)
+        self._budget = Budget(size, None if policy is None else Policy(policy))
         self._before: list[Any] = []
 
     def __enter__(self) -> Self:
@@ -161,46 +149,53 @@ def size_of(nbytes: int | str) -> int:
     return size
 
 
-def budget_of(steps: Sequence[Step], graph: Graph) -> tuple[Budget, frozenset[int]] | None:
-    """The budget of a program, and the steps recorded under one; None without.
+class Bounds(NamedTuple):
+    """The budgets of a program."""
 
-    That of the sync counts, which the last step has, whatever was recorded under; and else the smallest that something
-    in the graph was recorded under: what nobody wants any more has no budget.
+    nbytes: int | None
+    policies: Mapping[int, Policy]  # of the steps that were recorded under one
+    steps: frozenset[int]  # those that were recorded under a budget
+
+
+def budget_of(steps: Sequence[Step], graph: Graph) -> Bounds | None:
+    """The budgets of a program; None without.
+
+    That of the sync takes the place of all others: it is the one that the last step has. Else the smallest counts that
+    something in the graph was recorded under (what nobody wants any more has no budget), and each value has the policy
+    that it was recorded under.
     """
     alive = {n.site.step for n in graph.nodes if isinstance(n.site, g.Origin)}
     found = {s.index: s.mode.memory for s in steps if s.mode.memory is not None and s.index in alive}
     now = steps[-1].mode.memory
     if not found and now is None:
         return None
-    smallest = now or min(found.values(), key=lambda b: float("inf") if b.nbytes is None else b.nbytes)
-    policies = dict.fromkeys(b.policy for b in found.values() if b.policy is not None)
-    if len(policies) > 1:
-        raise SettingError("memory.budget: the values of one step have one policy, but several were given")
-    return Budget(smallest.nbytes, next(iter(policies), None)), frozenset(found)
+    if now is not None:
+        found = dict.fromkeys(found, now)
+    sizes = [b.nbytes for b in (*found.values(), now) if b is not None and b.nbytes is not None]
+    policies = {step: b.policy for step, b in found.items() if b.policy is not None}
+    return Bounds(min(sizes, default=None), policies, frozenset(found))
 
 
 def plan_within(
-    made: partial[P], found: tuple[Budget, frozenset[int]], extents: tuple[int, ...],
-    scalars: Sequence[Any],
+    made: partial[P], found: Bounds, extents: tuple[int, ...], scalars: Sequence[Any],
 ) -> P:  # fmt: skip
     """A plan within a budget, at these extents; OutOfMemory if there is none. `made` makes one, for a wish."""
-    limit, steps = found[0].nbytes, found[1]
-    policy = found[0].policy
+    limit, policies = found.nbytes, found.policies
 
     def need(plan: P) -> int:
         return needed(plan, extents, scalars)
 
     begun = made.keywords["begun"]
-    choosable = is_choosable(begun.graph) and policy is None and limit is not None
+    choosable = is_choosable(begun.graph) and not policies and limit is not None
     usual = made(begun=replace(begun, exact=True)) if choosable else made()
     always, temporaries = _needs(usual, extents, scalars)
-    if policy is None and (limit is None or always + temporaries <= limit):
+    if not policies and (limit is None or always + temporaries <= limit):
         return _bounded(usual, limit, scalars)
     offload = backends[usual.device].capabilities(usual.device).offload
-    verdict = None if policy is None else _verdict(policy, "" if offload else usual.device)
+    verdict = verdict_of(policies, "" if offload else usual.device) if policies else None
     with_epilogue = {c.node for c in usual.schedule.launches if isinstance(c, MatmulCall) and c.epilogue is not None}
     charged = frozenset(i for i, n in enumerate(usual.graph.nodes) if n in with_epilogue)
-    wish = Wish(None, steps, verdict, None if choosable else charged, offload)
+    wish = Wish(None, found.steps, verdict, None if choosable else charged, offload)
     if limit is None:
         return made(wish=wish)
     best = _search(lambda aim: made(wish=replace(wish, limit=aim)), always, limit, need)
@@ -319,44 +314,3 @@ def _too_little(limit: int, least: int, usual: Planned, best: Planned) -> str:
     if choice is not None and choice.again:
         text += f", with {len(choice.again)} values computed again"
     return text
-
-
-def described(s: SavedValue) -> Saved:
-    """A saved value for people."""
-    origin = s.node.site
-    named = isinstance(origin, g.Origin)
-    readers = dict.fromkeys(r.site.name for r in s.readers if isinstance(r.site, g.Origin))
-    return Saved(
-        origin.name if named else s.node.op, tuple(hint(d) for d in s.node.shape), str(s.node.dtype),
-        hint(s.nbytes), site_text(origin.site) if named else "", tuple(readers),
-    )  # fmt: skip
-
-
-def _verdict(policy: Callable[[Saved], str | None], host: str) -> Callable[[SavedValue], str | None]:
-    """A policy, asked about saved values. host: the device, if its values cannot move to the host's memory."""
-
-    def verdict(s: SavedValue) -> str | None:
-        what = described(s)
-        try:
-            found = policy(what)
-        except LazytError:
-            raise
-        except Exception as e:
-            raise SettingError(f"memory.budget: the policy failed for {what}: {type(e).__name__}: {e}") from e
-        if found == OFFLOAD and host:
-            raise NotSupportedError(
-                f"not supported: memory.budget's policy returned 'offload' for {what}, because values on {host!r} do "
-                "not move to the host's memory; 'recompute' and 'compress' make room"
-            )
-        if found not in (None, KEEP, RECOMPUTE, COMPRESS, OFFLOAD):
-            raise SettingError(
-                f"memory.budget: the policy returned {found!r} for {what}; 'keep', 'recompute', 'compress', 'offload' "
-                "or None"
-            )
-        if found == COMPRESS and (not isinstance(s.node.site, g.Origin) or s.node.site.draw is None):
-            raise SettingError(
-                f"memory.budget: the policy returned 'compress' for {what}, recorded outside of memory.compress"
-            )
-        return found
-
-    return verdict

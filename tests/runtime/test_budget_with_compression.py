@@ -12,7 +12,7 @@ import pytest
 import lazyt as lt
 from lazyt.errors import NotSupportedError, SettingError
 from lazyt.inspect.memory_plan import MemoryPlan
-from lazyt.runtime.memory_budget import Saved
+from lazyt.runtime.memory_policy import Saved
 from tests.support.small_models import mlp
 
 

@@ -6,6 +6,7 @@ import gc
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ import lazyt as lt
 from lazyt import nn
 from lazyt.errors import SettingError
 from lazyt.inspect.memory_plan import MemoryPlan
-from lazyt.runtime.memory_budget import Saved, size_of
+from lazyt.runtime.memory_budget import size_of
+from lazyt.runtime.memory_policy import Policy, Saved
 from tests.support.small_models import conv_net, mlp, residual_net, transformer
 
 Made = Callable[[], tuple[nn.Module, lt.Tensor]]
@@ -232,6 +234,79 @@ def test_what_a_policy_keeps_is_kept_although_memory_is_short():
 def test_a_policy_that_fails_is_an_error_that_names_the_value(policy: Callable[[Saved], str], message: str):
     with pytest.raises(SettingError, match=message):
         Run(mlp, lt.memory.budget(None, policy=policy))
+
+
+def _turns(policies: list[Callable[[Saved], str | None]], size: str | None = "8 MiB") -> tuple[lt.Tensor, lt.Tensor]:
+    """A loss for each of these policies, none of them read yet; the last one, and the weight."""
+    w, x = lt.full((64, 64), 0.01).requires_grad_(), lt.ones((64, 64))
+    opt = lt.optim.SGD([w], lr=0.01)
+    lt.sync()
+    for policy in policies:
+        opt.zero_grad()
+        with lt.memory.budget(size, policy=policy):
+            loss = lt.exp(lt.tanh(x @ w) @ w).mean()
+        loss.backward()
+        opt.step()
+    return loss, w
+
+
+def _decided(loss: lt.Tensor) -> list[tuple[str, str]]:
+    return [(s.operation, s.decision) for s in lt.memory.plan(loss).saved if s.operation in ("exp", "tanh")]
+
+
+def test_each_value_follows_the_policy_that_it_was_recorded_under():
+    """Several policies in one program were an error, which left the weights out of reach."""
+    one, other = (lambda s: "recompute" if s.operation == "exp" else "keep"), (lambda s: "recompute")
+    loss, w = _turns([one, other])
+    found = _decided(loss)
+    assert sorted(found) == [("exp", "recomputed"), ("tanh", "kept"), ("tanh", "recomputed")]
+    assert np.isfinite(loss.item()) and np.isfinite(w.detach().numpy()).all()
+
+
+@pytest.mark.parametrize("around", ["1 GiB", None])
+def test_a_budget_around_the_sync_takes_the_place_of_those_in_the_step(around: str | None):
+    asked: list[Saved] = []
+    policy = None if around else lambda s: asked.append(s)
+
+    def fails(s: Saved) -> str:
+        raise AssertionError(s)
+
+    loss, _ = _turns([fails], "1 KiB")
+    with lt.memory.budget(around, policy=policy):
+        assert {d for _, d in _decided(loss)} == {"kept"}
+        assert loss.item() > 0
+    assert bool(asked) == (around is None)
+
+
+def test_a_policy_that_is_made_anew_each_turn_is_no_other_plan():
+    def turn(name: str) -> None:
+        loss, _ = _turns([lambda s: "recompute" if s.operation == name else None, partial(_says, "keep")])
+        loss.item()
+
+    for name, fresh in (("exp", 1), ("exp", 0), ("tanh", 1), ("tanh", 0), ("exp", 0)):
+        turn(name)
+        assert lt.last_sync().plans == fresh, name
+
+
+def _says(what: str, s: Saved) -> str:
+    return what
+
+
+def test_functions_that_hold_what_may_change_are_other_policies():
+    names = ["exp"]
+    assert Policy(lambda s: names[0]) != Policy(lambda s: names[0])
+    a, b = (Policy(partial(_says, x)) for x in ("keep", "keep"))
+    assert a == b and hash(a) == hash(b) and a != Policy(partial(_says, "recompute"))
+    one, true = (Policy(lambda s, k=k: k) for k in (1, True))  # type: ignore[misc]
+    assert one != true
+
+    def unset() -> Policy:
+        made = Policy(lambda s: later)
+        later = "keep"
+        return made
+
+    assert unset() != unset()
+    assert Policy(Saved) == Policy(Saved)
 
 
 def test_values_recorded_outside_a_budget_are_kept():
