@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from lazyt.runtime.memory_policy import OFFLOAD, Policy, Saved
 from lazyt.runtime.plan_cache import Plan
 from lazyt.tracing.current import restore_device, restore_mode, set_device, set_mode
 from lazyt.tracing.record import current_device, record
-from lazyt.tracing.trace import local
+from lazyt.tracing.trace import Trace, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,6 +71,15 @@ def _next() -> tuple[int, int]:
         _stream.source, _stream.counter = source, 0
     _stream.counter += 1
     return source.seed ^ _SALT, _stream.counter
+
+
+class _Block(NamedTuple):
+    """A block that was entered: the mode around it, the number of its trace, the samples that it was given."""
+
+    outer: _Block | None  # of the same object and thread
+    before: Any
+    trace: int = 0
+    samples: np.ndarray | None = None
 
 
 class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
@@ -120,6 +129,7 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
                 f"not supported: compress(level={level!r}) on {str(self._device)!r}, because arrays there do not move "
                 f"to the host's memory{also}"
             )
+        self._blocks: dict[Trace, _Block] = {}  # of each thread, by its trace, the innermost one
         self._probe: tuple[int, int, Tensor] | None = None
         self._samples: np.ndarray | None = None
         self._sensitivity: Sensitivity | None = None
@@ -139,40 +149,49 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
         self._settings = None if each is None else Compression(*each)
 
     def __enter__(self) -> Self:
+        tr = local.trace
+        outer = self._blocks.get(tr)
         if self._level == SWAP:
-            self._before = set_mode("memory", _swapping(local.trace.mode.memory))
+            self._blocks[tr] = _Block(outer, set_mode("memory", _swapping(tr.mode.memory)))
             return self
-        settings, probe = self._settings, self._probe
+        settings, probe, samples = self._settings, self._probe, self._samples
         if settings is not None and probe is not None:
             settings = replace(settings, table=(), probes=True)
-        if settings is not None and self._samples is not None:
+        if settings is not None and samples is not None:
             settings = replace(settings, by_sample=True)
-        self._before = set_mode("compress", settings)
+        before = set_mode("compress", settings)
         if settings is not None:
             try:
-                self._draw()
+                self._draw(samples)
             except BaseException:
-                restore_mode("compress", self._before)
+                restore_mode("compress", before)
                 raise
-        self._trace = local.trace.number
+        self._blocks[tr] = _Block(outer, before, tr.number, samples)
+        self._samples = None
         return self
 
-    def _draw(self) -> None:
+    def _draw(self, samples: np.ndarray | None) -> None:
         """What is recorded from here on is rounded by numbers of its own."""
         if self._sensitivity is None:
             record(DRAW, _next() if self._probe is None else self._probe)
             return
-        told, averages = self._sensitivity.told(self._samples)
+        told, averages = self._sensitivity.told(samples)
         _, report = record(MIXED_DRAW, (*_next(), self._placed(told)), ints=averages)
-        self._sensitivity.wait(report, self._samples)
+        self._sensitivity.wait(report, samples)
 
     @uninterrupted
     def __exit__(self, *exc: object) -> None:
-        restore_mode("memory" if self._level == SWAP else "compress", self._before)
-        if exc[0] is None and self._settings is not None and local.trace.number != self._trace:
+        # NOTE: no call before the mode is restored.
+        tr = local.trace
+        block = self._blocks[tr]
+        restore_mode("memory" if self._level == SWAP else "compress", block.before)
+        if block.outer is None:
+            del self._blocks[tr]
+        else:
+            self._blocks[tr] = block.outer
+        if exc[0] is None and self._settings is not None and tr.number != block.trace:
             # A sync came between: what the block has recorded since then draws from here.
-            self._draw()
-        self._samples = None
+            self._draw(block.samples)
 
     def _again(self) -> _Context:
         made = type(self)(self._bits, self._level, device=self._device)

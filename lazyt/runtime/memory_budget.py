@@ -25,6 +25,7 @@ from lazyt.ir.symbolic import hint
 from lazyt.runtime.memory_policy import Policy, Saved, verdict_of
 from lazyt.tracing.current import restore_mode, set_mode
 from lazyt.tracing.printer import bytes_text
+from lazyt.tracing.trace import Trace, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -121,15 +122,24 @@ class budget:  # noqa: N801 - a context manager
         if size is None and policy is None:
             raise TypeError("memory.budget: a number of bytes, a text such as '2 GiB', or a policy is required")
         self._budget = Budget(size, None if policy is None else Policy(policy))
-        self._before: list[Any] = []
+        # Of each thread, by its trace: what stood before the innermost block of this object; then the next one.
+        self._before: dict[Trace, tuple[Any, Any]] = {}
 
     def __enter__(self) -> Self:
-        self._before.append(set_mode("memory", self._budget))
+        tr = local.trace
+        self._before[tr] = set_mode("memory", self._budget), self._before.get(tr)
         return self
 
     @uninterrupted
     def __exit__(self, *exc: object) -> None:
-        restore_mode("memory", self._before.pop())
+        # NOTE: no call before the mode is restored.
+        tr = local.trace
+        before, outer = self._before[tr]
+        restore_mode("memory", before)
+        if outer is None:
+            del self._before[tr]
+        else:
+            self._before[tr] = outer
 
 
 def size_of(nbytes: int | str) -> int:
