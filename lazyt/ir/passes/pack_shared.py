@@ -4,8 +4,9 @@
         where t = slice(concat(permute(w), zeros))
 
 A product packs a transposed right operand, and each packs it again. A concatenation is stored, and products read it as
-it lies; their sums have the same order. The zeros move its rows a little apart: rows at multiples of 2 KiB fall into
-the same few sets of the first-level cache.
+it lies; their sums have the same order. Products of so few rows that they read the weight where it lies have another
+order, so a plan with a copy does not serve them: what a plan was made for changes no bit. The zeros move the rows a
+little apart: rows at multiples of 2 KiB fall into the same few sets of the first-level cache.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ def pack_shared(graph: g.Graph, scope: Scope | None) -> g.Graph:
     if not shared:
         return graph
     b = Builder(scope)
+    reads = [n for n in graph.nodes if n.op == "matmul" and n.operands[1] in shared]
+    shared -= {n.operands[1] for n in reads if not b.at_least(n.shape[-2], FEW + 1)}
+    if not shared:
+        return graph
     new: dict[Node, Node] = {}
     transposed: dict[Node, Node] = {}
     for n in graph.nodes:

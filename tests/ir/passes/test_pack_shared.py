@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from lazyt.ir.builder import Builder
 from lazyt.ir.graph_interpreter import interpret
 from lazyt.ir.passes.pack_shared import FEW, READERS, ROWS, pack_shared
 from lazyt.ir.passes.verify import verify
+from tests.support.plans import forget
 
 F4 = dtypes.float32
 
@@ -72,3 +74,40 @@ def test_a_recurrence_has_the_bits_of_its_turns_one_by_one(rows: int) -> None:
 
     for one, all_at_once in zip(states(sync=True), states(sync=False), strict=True):
         np.testing.assert_array_equal(one, all_at_once)
+
+
+@pytest.mark.usefixtures("planned")
+@pytest.mark.parametrize("cell", [lt.nn.LSTM, lt.nn.GRU, lt.nn.RNN])
+def test_bits_do_not_depend_on_the_size_that_a_plan_was_made_for(cell: Any) -> None:
+    """A plan with a copy served few rows, too. So a budget, which makes another plan, changed bits."""
+    lt.random.seed(0)
+    layer = cell(64, 64, batch_first=True)
+
+    def gradients(rows: int, how: Any = None) -> list[np.ndarray]:
+        layer.zero_grad()
+        x = lt.tensor(np.random.default_rng(rows).standard_normal((rows, READERS + 2, 64)).astype("f"))
+        lt.sync()
+        with how or nullcontext():
+            loss = (layer(lt.tanh(x))[0] ** 2).mean()
+        loss.backward()
+        lt.sync()
+        return [p.grad.numpy().copy() for p in layer.parameters()]
+
+    lt.sync()
+    forget()
+    alone = gradients(FEW)
+    layer.zero_grad()
+    lt.sync()
+    forget()
+    gradients(4 * FEW)
+    for found in (gradients(FEW), gradients(FEW, lt.memory.budget("1 GiB"))):
+        for x, y in zip(alone, found, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_products_of_few_rows_leave_a_matrix_as_it_is() -> None:
+    b = Builder()
+    w = b.permute(b.input(0, (5, 4), F4), (1, 0))
+    outs = [b.matmul(b.input(1 + i, (9 if i else FEW, 4), F4), w) for i in range(READERS + 1)]
+    graph = g.Graph(g.reachable(outs), outs)
+    assert pack_shared(graph, None) is graph
