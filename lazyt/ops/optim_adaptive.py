@@ -135,7 +135,9 @@ def _rprop(b: Builder, s: Scalars, _: Flags, p: Node, g: Node, before: Node, siz
     factor = b.select(b.gt(product, zero), faster, b.select(turned, slower, one))
     size = b.minimum(b.maximum(b.mul(size, factor), s.get("least", d)), s.get("most", d))
     g = b.select(turned, zero, g)
-    return b.sub(p, b.mul(b.sign(g), size)), g, size
+    # As PyTorch: a NaN has no sign, and its parameter stays.
+    way = b.select(b.isnan(g), zero, b.sign(g))
+    return b.sub(p, b.mul(way, size)), g, size
 
 
 RPROP = optimizer(

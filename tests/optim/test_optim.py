@@ -332,3 +332,19 @@ def test_a_rate_that_was_set_by_hand_goes_on_from_there(made, want):
         scheduler.step()
         found += scheduler.get_last_lr()
     np.testing.assert_allclose(found, want, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_rprop_leaves_a_parameter_without_a_gradient_of_a_sign_as_it_is(scaled: bool):
+    """As PyTorch, whose sign of NaN is 0. A step that is skipped changes nothing at all."""
+    w = lt.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    opt = lt.optim.Rprop([w], lr=0.5)
+    scaler = lt.amp.GradScaler("cpu", init_scale=4.0, enabled=scaled)
+    for slope in ([math.nan, 1.0, -1.0], [2.0, 2.0, -2.0]):
+        opt.zero_grad()
+        scaler.scale((w * lt.tensor(slope)).sum()).backward()
+        scaler.step(opt)
+        scaler.update()
+    # The second step along a sign is longer; the first one is skipped as a whole where it is scaled.
+    expected = [0.5, 1.5, 3.5] if scaled else [0.5, 2 - 0.5 - 0.6, 3 + 0.5 + 0.6]
+    np.testing.assert_allclose(w.tolist(), expected, rtol=1e-6)
