@@ -23,7 +23,6 @@ arrays.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -243,13 +242,19 @@ class _Canonicalizer:
         return b.reshape(b.matmul(vector, matrix.operands[0]), shape)
 
     def _is_tiny(self, n: Node) -> bool:
-        """Whether a product is of many matrices that lanes along a row would leave empty; a guard where it is."""
+        """Whether a product is of many matrices that lanes along a row would leave empty; guarded either way.
+
+        NOTE: sums have other bits than the product, so these must not depend on the size that was planned first.
+        """
         if not self.rewrites.vectors or n.dtype not in (dtypes.float32, dtypes.float64):
             return False
         if any(x.dtype != n.dtype for x in n.operands):
             return False
         extents = (*n.shape[-2:], n.operands[0].shape[-1])
-        if any(hint(d) > TINY for d in extents) or math.prod(hint(d) for d in n.shape[:-2]) < MANY:
+        many = product(n.shape[:-2])
+        if isinstance(many, int) and many < MANY:
+            return False
+        if self.b.at_least(max(extents, key=hint), TINY + 1) or not self.b.at_least(many, MANY):
             return False
         return not any(self.b.at_least(d, TINY + 1) for d in extents)
 

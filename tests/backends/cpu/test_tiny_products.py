@@ -9,6 +9,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.ir.passes.canonicalize import MANY, TINY
+from tests.support.plans import forget
 
 pytestmark = pytest.mark.usefixtures("planned")
 
@@ -63,3 +64,22 @@ def test_a_plan_for_tiny_ones_is_not_used_for_larger_ones() -> None:
         return lt.last_sync().plans
 
     assert [plans(n) for n in (2, TINY, TINY + 1, 20, 2)] == [1, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("n", [2, TINY])
+def test_bits_do_not_depend_on_how_many_were_planned_first(n: int) -> None:
+    """Sums have other bits than the product: a plan for many does not serve few, nor the other way round."""
+
+    def found(batch: int) -> np.ndarray:
+        x, y = lt.asarray(array(batch, n, n)), lt.asarray(array(batch, n, n, seed=1))
+        return (lt.exp(lt.tanh(x) @ y) @ y).numpy()
+
+    forget()
+    few = found(4)
+    forget()
+    many = found(4 * MANY)
+    np.testing.assert_array_equal(found(4), few)
+    np.testing.assert_array_equal(found(4 * MANY), many)
+    forget()
+    found(4)
+    np.testing.assert_array_equal(found(4 * MANY), many)
