@@ -6,6 +6,7 @@ expansion differentiates the primitives recorded so far, so a derivative is agai
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -33,6 +34,8 @@ from lazyt.tracing.trace import Several, Slot, Step, Trace, local
 
 ref = weakref.ref
 _new = object.__new__
+# References to the view of a value that was detached just now, as `getrefcount` has them; 0 where they are not counted.
+_FRESH = 4 if getattr(sys, "_is_gil_enabled", lambda: True)() else 0
 # Called with what each backward begins with and its gradients, once they are recorded (see gradients/anomaly.py).
 watchers: list[Callable[[Sequence[Handle], list[Handle]], None]] = []
 
@@ -367,8 +370,9 @@ def detach(x: Handle) -> Any:
     """The same value outside the autograd graph."""
     out = record_view(DETACH, x)
     view, st = out._view, out._storage
-    # NOTE: a write may set it apart, by its view (see tracing/detached.py): no other alias has the same one.
-    if any(h is not out and h._view is view for _, h in st.alive()):
+    # NOTE: a write may set it apart, by its view (see tracing/detached.py): no other alias has the same one. Mostly
+    # only the step, `out` and this function have it.
+    if sys.getrefcount(view) > _FRESH and any(h is not out and h._view is view for _, h in st.alive()):
         out._view = copy(view)
     return out
 
