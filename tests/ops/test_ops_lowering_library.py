@@ -321,6 +321,7 @@ def _planned(call: Any, first: Any, second: Any) -> bool:
                 patch.setattr(module_of(name), "record", take, raising=False)
                 patch.setattr(module_of(name), "record_many", take, raising=False)
                 patch.setattr(module_of(name), "record_two", lambda op, x, y: take(op, (x, y)), raising=False)
+                patch.setattr(module_of(name), "record_view", lambda op, x, *a: take(op, (x,), *a), raising=False)
             results.append(call(*arrays(args)))
     (op, xs, statics, ints), (_, ys, same_statics, other_ints) = taken
     assert statics == same_statics
