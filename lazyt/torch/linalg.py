@@ -73,7 +73,7 @@ def solve(A: Any, B: Any, *, left: bool = True) -> _Tensor:  # noqa: N803 - PyTo
         if not left:
             raise _ShapeError(f"solve: with left=False matrices are required, got shape {B.shape}")
         return lt.squeeze(_linalg.solve(A, lt.expand_dims(B, -1)), -1)
-    return _linalg.solve(A, B) if left else _linalg.solve(A.mT, B.mT).mT
+    return _linalg.solve(A, B) if left else _linalg.solve(A.mT, B.mT).mT.clone()
 
 
 def __getattr__(name: str) -> Any:
