@@ -20,12 +20,13 @@ import resource
 import subprocess
 import sys
 from contextlib import ExitStack
+from functools import partial
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
 import lazyt as lt
 from lazyt import nn
-from lazyt.runtime.memory_budget import size_of
+from lazyt.runtime.memory import size_of
 
 if TYPE_CHECKING:
     from lazyt.runtime.memory_policy import Saved
@@ -298,7 +299,7 @@ def cost_of_compression(model: str, batch: int, rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="largest batches within a memory limit")
     parser.add_argument("model", nargs="?", choices=("gpt", "resnet"))
-    parser.add_argument("--limit", default="2 GiB", type=lambda text: size_of(int(text) if text.isdigit() else text))
+    parser.add_argument("--limit", default="2 GiB", type=partial(size_of, "--limit"))
     parser.add_argument("--trial", type=int, metavar="BATCH", help="run a step with a batch, in this process")
     parser.add_argument("--way", choices=WAYS, default=PLAIN, help="of a trial: how its step is planned")
     parser.add_argument("--cost", action="store_true", help="of recomputation; of a ResNet that of compression")

@@ -26,7 +26,7 @@ from lazyt.runtime.memory_policy import OFFLOAD, Policy, Saved
 from lazyt.runtime.plan_cache import Plan
 from lazyt.tracing.current import restore_device, restore_mode, set_device, set_mode
 from lazyt.tracing.record import current_device, record
-from lazyt.tracing.trace import Trace, local
+from lazyt.tracing.trace import Step, Trace, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -50,6 +50,8 @@ REFUSED = {
 }
 # Arrays that `compress.adapt` can tell apart, and the largest sensitivity.
 MOST, CAP = 1024, 1e10
+# Samples of a data set: each has a number for each array.
+MOST_SAMPLES = 1 << 28
 # Mixed into the seed of the thread's generator: the numbers of `lazyt.random` are not drawn twice.
 _SALT = 0x5851F42D4C957F2D
 
@@ -74,11 +76,12 @@ def _next() -> tuple[int, int]:
 
 
 class _Block(NamedTuple):
-    """A block that was entered: the mode around it, the number of its trace, the samples that it was given."""
+    """A block that was entered: the mode around it, its trace, where it began there, and the samples it was given."""
 
     outer: _Block | None  # of the same object and thread
     before: Any
     trace: int = 0
+    start: Step | None = None
     samples: np.ndarray | None = None
 
 
@@ -166,7 +169,7 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
             except BaseException:
                 restore_mode("compress", before)
                 raise
-        self._blocks[tr] = _Block(outer, before, tr.number, samples)
+        self._blocks[tr] = _Block(outer, before, tr.number, tr.pos, samples)
         self._samples = None
         return self
 
@@ -189,9 +192,13 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
             del self._blocks[tr]
         else:
             self._blocks[tr] = block.outer
-        if exc[0] is None and self._settings is not None and tr.number != block.trace:
+        if exc[0] is not None or self._settings is None:
+            return
+        if tr.number != block.trace:
             # A sync came between: what the block has recorded since then draws from here.
             self._draw(block.samples)
+        elif block.samples is not None:
+            _check_samples(len(block.samples), tr.pos, block.start)
 
     def _again(self) -> _Context:
         made = type(self)(self._bits, self._level, device=self._device)
@@ -219,7 +226,7 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
 
         indices: whole numbers from 0 on, of the samples in their order along the first axis: what a `DataLoader` yields
         beside each batch by `with_indices=True`. Returns the object itself, for `with`. Raises ValueError at another
-        level and for other indices.
+        level and for other indices, and at the end of the block where no array of it has so many rows.
 
         >>> import lazyt as lt
         >>> compression = lt.memory.compress(bits=2, level="L3")
@@ -232,6 +239,10 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
         found = np.asarray(indices)
         if found.ndim != 1 or found.dtype.kind not in "iu" or not found.size or found.min() < 0:
             raise ValueError(f"compress: indices of samples are whole numbers from 0 on, got {indices!r}")
+        if found.max() >= MOST_SAMPLES:
+            raise ValueError(
+                f"compress: indices of samples are rows of a table, below {MOST_SAMPLES}, got {found.max()}"
+            )
         self._samples = found.astype(np.int64)
         return self
 
@@ -295,6 +306,25 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
         bits = allocate(sensitivity, average * sum(sizes), sizes, BITS)
         self._settings = replace(settings, table=tuple(bits))
         return bits
+
+
+def _check_samples(given: int, last: Step, first: Step | None) -> None:
+    """ValueError where something was recorded in a block, and nothing of so many samples."""
+    found: dict[int, None] = {}
+    s: Step | None = last
+    while s is not None and s is not first:
+        for slot in s.slots:
+            if len(slot.shape) > 1:
+                if slot.shape[0] == given:
+                    return
+                found[slot.shape[0]] = None
+        s = s.parent
+    if found:
+        rows = ", ".join(map(str, sorted(found)))
+        raise ValueError(
+            f"compress: samples were given {given} indices, and no array of the block has {given} rows (they have "
+            f"{rows}); there is one for each sample along the first axis"
+        )
 
 
 def _swapping(around: Budget | None) -> Budget:

@@ -127,6 +127,9 @@ class PartsExplanation:
         return html_text(str(self))
 
 
+ELSEWHERE = "it is pending in another thread"
+
+
 class Nothing:
     """Why nothing would run."""
 
@@ -168,7 +171,7 @@ def _explain(tensors: Sequence[Handle], fused: bool, whole: bool) -> Explanation
     if tensors and not slots:
         return Nothing("the value is there")
     if any(s.step.owner is not tr for s in slots):
-        return Nothing("it is pending in another thread")
+        return Nothing(ELSEWHERE)
     pos = tr.pos
     if pos.parent is None:
         return Nothing("nothing is pending")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazyt.backends.registry import backends
 from lazyt.errors import NoResult, NotSupportedError
-from lazyt.inspect.explain import Explanation, Nothing, explain_whole
+from lazyt.inspect.explain import ELSEWHERE, Explanation, Nothing, explain_whole
 from lazyt.inspect.kernels import sizes
 from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import is_on_host, nbytes
@@ -259,6 +259,10 @@ def plan(*values: Handle) -> MemoryPlan:
     """
     tr: Trace = local.trace
     found: Any = explain_whole(*values)
+    if isinstance(found, Nothing) and found.why == ELSEWHERE:
+        raise NoResult(
+            "memory.plan: a value that is pending in another thread is planned there: call it in that thread"
+        )
     if isinstance(found, Nothing):
         raise NoResult(f"memory.plan: nothing would run: {found.why}")
     if not isinstance(found, Explanation):

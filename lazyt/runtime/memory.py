@@ -7,6 +7,7 @@ that was pending still pending.
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,19 @@ if TYPE_CHECKING:
 __all__ = ["allocated", "empty_cache", "packed", "peak", "reserved", "reset_peak", "set_limit", "set_packed_share"]
 
 _host = host().allocator
+
+UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TB": 10**12,
+    "TIB": 2**40,
+}
 
 
 def allocated() -> int:
@@ -67,8 +81,27 @@ def reset_peak() -> None:
     _host.reset_peak()
 
 
-def set_limit(nbytes: int | None) -> None:
-    """Refuse to have more than this allocated; None takes the limit off.
+def size_of(name: str, nbytes: Any, least: int = 1) -> int:
+    """Bytes from a whole number, or a text such as '1.5 GiB'. name: of the function that was given it."""
+    if isinstance(nbytes, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", nbytes, re.IGNORECASE)
+        unit = UNITS.get(found[2].upper()) if found else None
+        if found is None or unit is None:
+            raise ValueError(f"{name}: {nbytes!r} is no size; write bytes, or such as '512 MiB' or '2 GiB'")
+        size = int(float(found[1]) * unit)
+    elif isinstance(nbytes, int | np.integer) and not isinstance(nbytes, bool):
+        size = int(nbytes)
+    else:
+        raise TypeError(f"{name}: bytes or a text such as '2 GiB' are required, not {type(nbytes).__name__!r}")
+    if size < least:
+        raise ValueError(f"{name}: a size {'above 0' if least else 'of at least 0'} is required, not {nbytes!r}")
+    return size
+
+
+def set_limit(nbytes: int | str | None) -> None:
+    """Refuse to have more than this allocated: bytes, or a text such as "2 GiB"; None takes the limit off.
+
+    Raises TypeError or ValueError for what is no size.
 
     >>> import lazyt as lt
     >>> lt.memory.set_limit(lt.memory.allocated() + 2**20)
@@ -80,7 +113,7 @@ def set_limit(nbytes: int | None) -> None:
     still pending: True
     >>> lt.memory.set_limit(None)
     """
-    _host.set_limit(nbytes)
+    _host.set_limit(None if nbytes is None else size_of("memory.set_limit", nbytes, 0))
 
 
 def packed() -> int:
@@ -96,7 +129,8 @@ def packed() -> int:
 def set_packed_share(share: float) -> None:
     """Let weights that stay packed take at most this share of the limit, or of the machine's memory where none is set.
 
-    What is packed now is given up. Raises ValueError for a share that is not from 0 (nothing stays packed) to 1.
+    What is packed now is given up. Raises ValueError for a share that is not from 0 (nothing stays packed) to 1, and
+    TypeError for what is no number.
 
     >>> import lazyt as lt
     >>> lt.memory.set_packed_share(0)
@@ -104,6 +138,8 @@ def set_packed_share(share: float) -> None:
     0
     >>> lt.memory.set_packed_share(0.1)  # as in the beginning
     """
+    if isinstance(share, bool) or not isinstance(share, int | float | np.integer | np.floating):
+        raise TypeError(f"memory.set_packed_share: a number from 0 to 1 is required, not {type(share).__name__!r}")
     _host.set_packed_share(share)
 
 

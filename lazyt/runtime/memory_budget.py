@@ -8,7 +8,7 @@ until the plan, with its arena laid out, is within the budget. Nothing runs mean
 
 from __future__ import annotations
 
-import re
+from contextlib import ContextDecorator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -22,6 +22,7 @@ from lazyt.ir.passes.compress_choice import is_choosable
 from lazyt.ir.passes.recomputation import Choice, Wish
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
+from lazyt.runtime.memory import size_of
 from lazyt.runtime.memory_policy import Policy, Saved, verdict_of
 from lazyt.tracing.current import restore_mode, set_mode
 from lazyt.tracing.printer import bytes_text
@@ -48,18 +49,6 @@ if TYPE_CHECKING:
 
     P = TypeVar("P", bound=Planned)
 
-UNITS = {
-    "": 1,
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TB": 10**12,
-    "TIB": 2**40,
-}
 # So often the pass aims at a lower peak, before the lowest is tried.
 ROUNDS = 4
 # Of the temporaries, the share that is used when most is: lives of different sizes leave gaps.
@@ -81,8 +70,8 @@ class Budget(NamedTuple):
         return "a policy" if self.nbytes is None else bytes_text(self.nbytes)
 
 
-class budget:  # noqa: N801 - a context manager
-    """Plan what is recorded in the `with` block so that a training step stays within so many bytes.
+class budget(ContextDecorator):  # noqa: N801 - a context, as `lazyt.no_grad`
+    """Plan what is recorded in this block, or decorated function, so that a training step stays within so many bytes.
 
     nbytes: bytes, or text such as "2 GiB" or "512 MB"; None: no bound, only the policy. What counts is what a sync
     needs at its peak: inputs (parameters, state and data), results and temporaries, where a result that takes the
@@ -116,7 +105,7 @@ class budget:  # noqa: N801 - a context manager
     """
 
     def __init__(self, nbytes: int | str | None, *, policy: Callable[[Saved], str | None] | None = None) -> None:
-        size = None if nbytes is None else size_of(nbytes)
+        size = None if nbytes is None else size_of("memory.budget", nbytes)
         if policy is not None and not callable(policy):
             raise TypeError(f"memory.budget: policy must be a function or None, not {type(policy).__name__!r}")
         if size is None and policy is None:
@@ -140,23 +129,6 @@ class budget:  # noqa: N801 - a context manager
             del self._before[tr]
         else:
             self._before[tr] = outer
-
-
-def size_of(nbytes: int | str) -> int:
-    """Bytes from a number or a text such as '1.5 GiB'."""
-    if isinstance(nbytes, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", nbytes, re.IGNORECASE)
-        unit = UNITS.get(found[2].upper()) if found else None
-        if found is None or unit is None:
-            raise ValueError(f"memory.budget: {nbytes!r} is no size; write bytes, or such as '512 MiB' or '2 GiB'")
-        size = int(float(found[1]) * unit)
-    elif isinstance(nbytes, int) and not isinstance(nbytes, bool):
-        size = nbytes
-    else:
-        raise TypeError(f"memory.budget: bytes or a text such as '2 GiB' are required, not {type(nbytes).__name__!r}")
-    if size <= 0:
-        raise ValueError(f"memory.budget: a size above 0 is required, not {nbytes!r}")
-    return size
 
 
 class Bounds(NamedTuple):

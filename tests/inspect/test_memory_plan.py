@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -202,3 +203,20 @@ def test_nothing_pending_is_an_error():
     lt.sync()
     with pytest.raises(NoResult, match="the value is there"):
         lt.memory.plan(x)
+
+
+def test_a_value_that_is_pending_in_another_thread_is_planned_there():
+    """It said that nothing would run."""
+    loss, *_ = _loss()
+    found: list[str] = []
+
+    def other() -> None:
+        with pytest.raises(NoResult) as caught:
+            lt.memory.plan(loss)
+        found.append(str(caught.value))
+
+    t = threading.Thread(target=other)
+    t.start()
+    t.join()
+    assert found == ["memory.plan: a value that is pending in another thread is planned there: call it in that thread"]
+    assert lt.memory.plan(loss).peak > 0

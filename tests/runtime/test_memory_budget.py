@@ -15,7 +15,7 @@ import lazyt as lt
 from lazyt import nn
 from lazyt.errors import SettingError
 from lazyt.inspect.memory_plan import MemoryPlan
-from lazyt.runtime.memory_budget import size_of
+from lazyt.runtime.memory import size_of
 from lazyt.runtime.memory_policy import Policy, Saved
 from tests.support.small_models import conv_net, mlp, residual_net, transformer
 
@@ -368,7 +368,7 @@ def test_a_plan_says_why_what_a_later_backward_reads_is_kept():
     ("text", "size"), [("2 GiB", 2**31), ("512MB", 512 * 10**6), ("1.5 kib", 1536), ("100", 100), (7, 7), (" 3 B ", 3)]
 )
 def test_sizes(text: int | str, size: int):
-    assert size_of(text) == size
+    assert size_of("memory.budget", text) == size
 
 
 @pytest.mark.parametrize("text", ["", "2 gigs", "-1", 0, -5, "1 PiB"])
@@ -386,3 +386,10 @@ def test_what_is_no_number_or_text(value: object):
 def test_a_policy_is_a_function():
     with pytest.raises(TypeError, match="policy must be a function or None, not 'str'"):
         lt.memory.budget(None, policy="keep")  # type: ignore[arg-type]
+
+
+def test_a_number_of_numpy_is_a_size():
+    assert lt.memory.budget(np.int64(5))._budget.nbytes == 5
+    for value in (np.float64(5), np.True_):
+        with pytest.raises(TypeError, match=re.escape("memory.budget: bytes or a text such as '2 GiB' are required")):
+            lt.memory.budget(value)  # type: ignore[arg-type]

@@ -257,3 +257,22 @@ def test_samples_and_adapt_are_of_one_level_each():
         lt.memory.compress(level="L2").samples([1])
     with pytest.raises(ValueError, match=re.escape("compress: level='L3' adapts its bits by itself")):
         lt.memory.compress(level="L3").adapt(list)
+
+
+def test_indices_that_are_no_rows_of_a_table():
+    c = lt.memory.compress(level="L3")
+    with pytest.raises(ValueError, match=re.escape("rows of a table, below 268435456, got 1099511627776")):
+        c.samples([0, 2**40])
+    c.samples([0, 2**28 - 1])
+
+
+@pytest.mark.parametrize("given", [2, 6])
+def test_indices_of_other_samples_than_a_block_has(given: int):
+    """They were taken for none at all."""
+    net, c = _Net(), lt.memory.compress(bits=2, level="L3")
+    message = f"compress: samples were given {given} indices, and no array of the block has {given} rows"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        net.forward(c.samples(range(given)))
+    with c.samples([1, 2]):
+        pass
+    assert np.isfinite(net.gradients(c.samples(range(SAMPLES)))).all()

@@ -114,3 +114,17 @@ def test_the_samples_of_a_block_are_not_those_of_one_within_it():
     loss.backward()
     assert kept().packed > 0
     lt.sync()
+
+
+def test_a_budget_decorates_a_function():
+    budget = lt.memory.budget("1 MiB")
+
+    @budget
+    def depth(n: int) -> int:
+        """Calls itself."""
+        assert _field(budget) is not None
+        return 0 if n == 0 else 1 + depth(n - 1)
+
+    before = local.trace.mode
+    assert depth(3) == 3 and local.trace.mode is before
+    assert depth.__doc__ == "Calls itself."
