@@ -209,6 +209,8 @@ class MixedWriter(Writer):
             text, made = f"{text}[{k}]", made[k]
         if not isinstance(made, lt.Tensor):
             return False
+        # NOTE: NumPy's diagonal is a view that cannot be written, lazyt's one that can.
+        copied = copied or text.startswith("xp.diagonal(")
         return self.define(f"xp.copy({text})") if copied else self.define(text, made)
 
     def any_like(self, a: np.ndarray[Any, Any]) -> Any:
