@@ -15,6 +15,7 @@ import lazyt as lt
 from lazyt.backends.common.expressions import Expressions
 from lazyt.errors import LazytError
 from lazyt.ir.symbolic import Dim, Scope, hint, prefix_sums, source
+from lazyt.runtime import plan_cache
 from lazyt.testing import array_programs
 from lazyt.testing.array_programs import Writer
 from lazyt.tracing.trace import local
@@ -39,16 +40,21 @@ def no_programs_known() -> Iterator[None]:
 @pytest.mark.parametrize("first", [7, 1, 6, 0])
 @pytest.mark.parametrize("name", CASES)
 def test_new_sizes_plan_nothing(name: str, first: int) -> None:
-    plans = []
-    for i, b in enumerate((first, *SIZES)):
-        got, want = CASES[name](b)
-        np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5, err_msg=f"size {b}")
-        report = lt.last_sync()
+    for _ in range(2):
+        forget()
+        reports, dropped = [], plan_cache.budget.drops
+        for b in (first, *SIZES):
+            got, want = CASES[name](b)
+            np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5, err_msg=f"size {b}")
+            reports.append((b, lt.last_sync()))
+        # NOTE: else a process that has run many tests has dropped its plans meanwhile.
+        if plan_cache.budget.drops == dropped:
+            break
+    for i, (b, report) in enumerate(reports):
         assert report is not None
-        plans.append(report.plans)
         known = i >= 2 and b not in APART.get(name, ())
         assert not known or not (report.plans or report.compiles), f"size {b}: {report.reason}"
-    assert sum(plans) <= 2 + len(APART.get(name, ()))
+    assert sum(report.plans for _, report in reports if report is not None) <= 2 + len(APART.get(name, ()))
 
 
 def test_a_training_step_has_two_plans_for_all_batch_sizes() -> None:
