@@ -47,6 +47,12 @@ def worthwhile(donations: list[Donation], nbytes: Callable[[Node], int]) -> list
     return donations if len(outputs) >= MANY or sum(map(nbytes, outputs)) >= DONATED else []
 
 
+def placed(donated: Sequence[Donation], outputs: Sequence[Node]) -> tuple[frozenset[int], list[int]]:
+    """The ids of the copies that are not needed then, and the input of each output, -1 for one in fresh memory."""
+    of = {d.output: d.donor for d in donated}
+    return frozenset(id(d.copy) for d in donated if d.copy is not None), [of.get(n, -1) for n in outputs]
+
+
 def chosen(donations: Sequence[Donation], inputs: References | None, kind: type) -> list[Donation]:
     """The donations of a plan from inputs that nothing else refers to (None: all), one for each input and output."""
     found: list[Donation] = []

@@ -16,7 +16,7 @@ import numpy as np
 
 from lazyt import on_demand
 from lazyt.backends.common.commit_flag import Receipt
-from lazyt.backends.common.donating import MAX_VARIANTS, References, chosen, references
+from lazyt.backends.common.donating import MAX_VARIANTS, References, chosen, placed, references
 from lazyt.backends.cpu import kept_panels, memory
 from lazyt.backends.cpu.binding import Binding
 from lazyt.backends.cpu.callbacks import Callback
@@ -220,9 +220,8 @@ class Bound(Binding):
             donated = chosen(self.donations, found, memory.Buffer)
             bound, places = self, []
             if donated:
-                bound = self._variant(frozenset(id(d.copy) for d in donated if d.copy is not None), scalars)
-                of = {d.output: d.donor for d in donated}
-                places = [of.get(n, -1) for n in self.exe.outputs]
+                left_out, places = placed(donated, self.exe.outputs)
+                bound = self._variant(left_out, scalars)
             self.chosen = found, bound, places
         return bound, places
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazyt.backends.common.donating import MAX_VARIANTS, chosen, references, worthwhile
+from lazyt.backends.common.donating import MAX_VARIANTS, chosen, placed, references, worthwhile
 from lazyt.backends.cuda.deferred_checks import unsettled
 from lazyt.backends.cuda.device import DeviceBuffer, block_of
 from lazyt.config import cpu as switches
@@ -65,9 +65,8 @@ class Donor:
             variant, places = bound, []
             donated = chosen(self.donations, found, DeviceBuffer)
             if donated:
-                variant = self._variant(frozenset(id(d.copy) for d in donated if d.copy is not None), scalars)
-                of = {d.output: d.donor for d in donated}
-                places = [of.get(n, -1) for n in bound.exe.outputs]
+                left_out, places = placed(donated, bound.exe.outputs)
+                variant = self._variant(left_out, scalars)
             if not variant.ends_in_graph:  # nothing is left to enqueue
                 variant, places = bound, []
             self.chosen = found, variant, places

@@ -16,6 +16,7 @@ from lazyt.tracing.trace import local
 from tests.support.cuda.fake import FakeArray, FakeDriver, installed
 from tests.support.cuda.shim import compiler
 from tests.support.interrupt_places import Interrupt, count
+from tests.support.random_writes import write_at_random
 
 SHAPE = (128, 64)  # 32 KB: large enough to be worth it
 GPU = "cuda:0"
@@ -358,40 +359,4 @@ def test_an_interrupted_step_is_one_step(gpu: FakeDriver, warm: int, labels: boo
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_programs_agree_with_numpy(gpu: FakeDriver, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    names, half = "abc", np.float32(0.5)
-    mine: dict[str, Any] = {n: fresh(i + 1.0) for i, n in enumerate(names)}
-    numpys: dict[str, Any] = {n: np.full(SHAPE, i + 1.0, np.float32) for i, n in enumerate(names)}
-    held: list[tuple[Any, Any]] = []
-    taken = 0
-    for _ in range(60):
-        x, y = rng.choice(list(names), 2)
-        i = int(rng.integers(0, 60))
-        match int(rng.integers(0, 7)):
-            case 0:
-                mine[x] += mine[y] * 0.5
-                numpys[x] += numpys[y] * half
-            case 1:
-                mine[x] = mine[y] * 0.5 + mine[x]
-                numpys[x] = numpys[y] * half + numpys[x]
-            case 2:
-                mine[x][:, i] = mine[y][:, 0]
-                numpys[x][:, i] = numpys[y][:, 0]
-            case 3:
-                mine[x][i : i + 3] *= 0.5
-                numpys[x][i : i + 3] *= half
-            case 4:
-                held.append((mine[x] * 1.0, numpys[x].copy()))
-            case 5:
-                mine[x] = mine[y]
-                numpys[x] = numpys[y]
-            case _:
-                del held[: len(held) // 2]
-                lt.sync()
-        if rng.random() < 0.5:
-            lt.sync()
-            taken += in_place()
-    for name in names:
-        np.testing.assert_array_equal(mine[name].numpy(), numpys[name])
-    for got, want in held:
-        np.testing.assert_array_equal(got.numpy(), want)
+    write_at_random(seed, fresh)

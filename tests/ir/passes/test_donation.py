@@ -14,6 +14,7 @@ from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.runtime import memory
 from lazyt.tracing.trace import local
 from tests.support.interrupt_places import Interrupt
+from tests.support.random_writes import write_at_random
 
 SHAPE = (128, 64)  # 32 KB: large enough to be worth it
 
@@ -231,41 +232,4 @@ def test_a_reader_in_another_thread_sees_the_value_or_its_update() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs_agree_with_numpy(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    names = "abc"
-    mine: dict[str, Any] = {n: fresh(i + 1.0) for i, n in enumerate(names)}
-    numpys: dict[str, Any] = {n: np.full(SHAPE, i + 1.0, np.float32) for i, n in enumerate(names)}
-    held: list[tuple[Any, Any]] = []
-    half = np.float32(0.5)
-    for _ in range(60):
-        x, y = rng.choice(list(names), 2)
-        i = int(rng.integers(0, 60))
-        match int(rng.integers(0, 8)):
-            case 0:
-                mine[x] += mine[y] * 0.5
-                numpys[x] += numpys[y] * half
-            case 1:
-                mine[x] = mine[y] * 0.5 + mine[x]
-                numpys[x] = numpys[y] * half + numpys[x]
-            case 2:
-                mine[x][:, i] = mine[y][:, 0]
-                numpys[x][:, i] = numpys[y][:, 0]
-            case 3:
-                mine[x][i : i + 3] *= 0.5
-                numpys[x][i : i + 3] *= half
-            case 4:
-                held.append((mine[x].numpy(), numpys[x].copy()))
-            case 5:
-                held.append((mine[x] * 1.0, numpys[x].copy()))
-            case 6:
-                mine[x] = mine[y]
-                numpys[x] = numpys[y]
-            case _:
-                del held[: len(held) // 2]
-                lt.sync()
-        if rng.random() < 0.3:
-            lt.sync()
-    for name in names:
-        np.testing.assert_array_equal(mine[name].numpy(), numpys[name])
-    for got, want in held:
-        np.testing.assert_array_equal(np.asarray(got), want)
+    write_at_random(seed, fresh)

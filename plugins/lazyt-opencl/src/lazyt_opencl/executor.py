@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.common.binding import ScheduleBinding
-from lazyt.backends.common.donating import chosen, references
+from lazyt.backends.common.donating import chosen, placed, references
 from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.common.host_calls import HostCall
 from lazyt.backends.common.launch_names import name_of
@@ -103,9 +103,8 @@ class Executable(ScheduleExecutable):
         donated = [] if receipt is None else self._donated(inputs)
         if not donated:
             return bound.run(scalars, inputs)
-        of = {d.output: d.donor for d in donated}
-        places = [of.get(n, -1) for n in self.outputs]
-        variant = bound.variant(frozenset(id(d.copy) for d in donated if d.copy is not None), scalars)
+        left_out, places = placed(donated, self.outputs)
+        variant = bound.variant(left_out, scalars)
         return variant.run(scalars, inputs, places, min(d.region for d in donated), receipt)
 
     def _donated(self, inputs: Sequence[Any]) -> list[Donation]:
