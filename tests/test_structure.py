@@ -33,6 +33,7 @@ ORDER = (
     "errors",
     "config",
     "interrupts",
+    "forking",
     "ir",
     "tracing.call_site",
     "backends.cache_directory",
@@ -77,7 +78,8 @@ ORDER = (
 ONLY = {
     "config": {"errors"},
     "interrupts": set(),
-    "ir": {"config", "errors", "on_demand"},
+    "forking": set(),
+    "ir": {"config", "errors", "forking", "on_demand"},
     "ops": {"errors", "ir", "on_demand"},
     "backends.cache_directory": set(),
     # The user's line, for warnings.
@@ -94,6 +96,7 @@ ONLY = {
         "backends.object_cache",
         "config",
         "errors",
+        "forking",
         "interrupts",
         "ir",
     },
@@ -104,15 +107,16 @@ ONLY = {
         "backends.object_cache",
         "config",
         "errors",
+        "forking",
         "interrupts",
         "ir",
     },
     "backends.small": {"backends.common", "backends.interface", "config", "errors", "ir"},
-    "backends": {"backends.cache_directory", "backends.interface", "config", "errors"},
-    "tracing": {"on_demand", "config", "errors", "interrupts", "ir", "ops", "tracing.call_site"},
+    "backends": {"backends.cache_directory", "backends.interface", "config", "errors", "forking"},
+    "tracing": {"on_demand", "config", "errors", "forking", "interrupts", "ir", "ops", "tracing.call_site"},
     "autograd": {"on_demand", "config", "errors", "ir", "ops", "tracing", "tracing.call_site"},
     # What the report of a sync names: below the runtime.
-    "inspect.kernels": {"errors", "ir", "ops", "tracing"},
+    "inspect.kernels": {"errors", "forking", "ir", "ops", "tracing"},
     "inspect.fallbacks": {"backends", "config", "inspect.kernels", "ir", "tracing"},
 }
 # What one backend needs of another stands in `backends.common`; others ask the registry, which loads them by name.

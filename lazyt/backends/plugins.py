@@ -10,13 +10,13 @@ one. Nothing is looked for at `import lazyt`. `LAZYT_BACKEND_AUTOLOAD=0` leaves 
 from __future__ import annotations
 
 import os
-import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.interface import INTERFACE_VERSION, Backend
 from lazyt.backends.plugin_names import GROUP
 from lazyt.errors import DeviceError
+from lazyt.forking import process_lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 AUTOLOAD = "LAZYT_BACKEND_AUTOLOAD"
 
-_lock = threading.RLock()
+_lock = process_lock()
 _found: dict[str, list[Plugin]] | None = None
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lazyt.errors import NotSupportedError
+from lazyt.forking import cached_property
 from lazyt.ir import dtypes, graph as g, kernel as k
 from lazyt.ir.graph_interpreter import Environment
 from lazyt.ir.passes.call_operands import nbytes

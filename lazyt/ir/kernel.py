@@ -48,11 +48,11 @@ value is a Check. Units of parallel work: see `Kernel.units`.
 from __future__ import annotations
 
 from dataclasses import field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from lazyt import on_demand
 from lazyt.errors import LazytInternalError
+from lazyt.forking import cached_property
 from lazyt.ir.prims import ELEMENTWISE
 from lazyt.ir.records import dataclass
 

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from lazyt.autograd.functional import vjp
 from lazyt.config import HOST
 from lazyt.errors import NotSupportedError
+from lazyt.forking import process_lock
 from lazyt.functions.arguments import tensor
 from lazyt.functions.derivatives import jvp
 from lazyt.interrupts import uninterrupted
@@ -191,7 +192,7 @@ def device_kind(operands: Sequence[Any]) -> str:
 
 
 _overrides: WeakValueDictionary[frozenset[tuple[Key, Registered]], Overrides] = WeakValueDictionary()
-_lock = threading.RLock()  # a signal handler may come back here
+_lock = process_lock()
 
 
 class scoped:  # noqa: N801 - a function, to who calls it

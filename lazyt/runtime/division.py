@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from lazyt.autograd.engine import BACKWARD
+from lazyt.forking import cached_property
 from lazyt.ir.records import dataclass
 from lazyt.runtime.backward_route import Route, divisible, is_end
 from lazyt.tracing.steps import ASSIGN, INPUT, MODE

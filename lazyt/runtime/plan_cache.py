@@ -7,7 +7,6 @@ NumPy (first_run.py); when it comes again it gets fused kernels. All give the sa
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,6 +20,7 @@ from lazyt import on_demand
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.registry import backends, loaded
 from lazyt.config import HOST, general as settings
+from lazyt.forking import process_lock
 from lazyt.ops.joining import CONCAT, STACK
 from lazyt.ops.residuals import PULL
 from lazyt.runtime import cache_miss, first_run, memory
@@ -74,7 +74,7 @@ SHARED = "pack_shared"
 # A plan that computes more than is wanted is still used when the rest is at most this share of the bytes.
 SUPERSET = 1.05
 
-_lock = threading.RLock()
+_lock = process_lock()
 
 Wanted = tuple[tuple[int, int], ...]
 # The plans for other devices than the host's, wherever they are kept: they end with their backend.

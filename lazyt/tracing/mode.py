@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
 from lazyt.config import HOST
+from lazyt.forking import process_lock
 
 if TYPE_CHECKING:
     from lazyt.ir.compression import Compression
@@ -108,5 +108,5 @@ class Near(dict[tuple[str, Any], Mode]):
 
 # NOTE: a budget or a scope of each iteration's own is a mode that nobody asks for again.
 _modes: WeakValueDictionary[tuple[Any, ...], Mode] = WeakValueDictionary()
-_lock = threading.RLock()  # a signal handler may come back here
+_lock = process_lock()
 DEFAULT = Mode()

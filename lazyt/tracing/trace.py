@@ -20,6 +20,7 @@ import weakref
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
+from lazyt.forking import process_lock
 from lazyt.interrupts import uninterrupted
 from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.mode import DEFAULT, Mode
@@ -232,7 +233,7 @@ MAX_SIDS = 1 << 16  # some 600 bytes each, and what is in their keys: functions 
 _ROOT = -1
 _sids: dict[tuple[Any, ...], int] = {}
 _numbers = itertools.count(1)
-_sid_lock = threading.RLock()
+_sid_lock = process_lock()
 
 
 def structure_id(parent: int, key: tuple[Any, ...]) -> int:

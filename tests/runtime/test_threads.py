@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
-import os
 import random
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -391,34 +389,6 @@ def test_a_detached_value_of_another_thread_carries_no_graph() -> None:
     v = lt.tensor([1.0, 1.0], requires_grad=True)
     alone(lambda: (y * v).sum().backward())
     assert v.grad.tolist() == [3.0, 6.0] and w.grad is None
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_forked_among_writers_computes() -> None:
-    x = lt.zeros(40)
-    done = threading.Event()
-
-    def write(i: int) -> None:
-        k = 0
-        while not done.is_set():
-            k += 1
-            x[i * 10 : (i + 1) * 10] = float(k)
-
-    def fork() -> None:
-        try:
-            for _ in range(3):
-                child = os.fork()
-                if not child:
-                    signal.alarm(20)  # NOTE: faulthandler waits for its thread, which is not here
-                    v = x.numpy().reshape(4, 10)
-                    x[:5] = 7.0
-                    os._exit(0 if (v == v[:, :1]).all() and x[:5].tolist() == [7.0] * 5 else 1)
-                assert os.waitpid(child, 0)[1] == 0
-        finally:
-            done.set()
-
-    together(lambda: write(0), lambda: write(1), fork)
 
 
 def _fuzz(seed: int, turns: int, threads: int) -> None:

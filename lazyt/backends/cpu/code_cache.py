@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
 
@@ -10,11 +9,12 @@ from lazyt.backends.cpu.codegen.emit import emit
 from lazyt.backends.cpu.engine import Module, assembly, compile_ahead, compile_module, is_cached, load_named, remember
 from lazyt.backends.cpu.flags import variant
 from lazyt.config import general as settings
+from lazyt.forking import process_lock
 from lazyt.ir import kernel as k
 
 # Machine code is kept while some plan uses it.
 _kernels: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
-_lock = threading.RLock()
+_lock = process_lock()
 
 
 class Compiled:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lazyt import on_demand
@@ -14,6 +13,7 @@ from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.library.registry import bound_native_module_of
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.backends.interface import Description
+from lazyt.forking import cached_property
 from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import nbytes
 from lazyt.ir.passes.kernelize import KernelCall

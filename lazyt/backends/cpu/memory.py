@@ -20,13 +20,13 @@ import os
 import sys
 import threading
 import weakref
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyt import on_demand
 from lazyt.backends.common.donating import COUNTED
+from lazyt.forking import cached_property
 from lazyt.interrupts import uninterrupted
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.common.binding import ScheduleBinding
@@ -14,6 +13,7 @@ from lazyt.backends.cuda.codegen.mapping import Mapping, choose, phases, pieces_
 from lazyt.backends.cuda.codegen.text import Module
 from lazyt.backends.cuda.flags import switches as own
 from lazyt.backends.cuda.horizontal_fusion import FEWEST, groups
+from lazyt.forking import cached_property
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.split_reduction import Piece, Scratch
 from lazyt.ir.symbolic import is_multiple, uses_offset

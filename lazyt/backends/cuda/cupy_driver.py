@@ -20,6 +20,7 @@ from lazyt.backends.cuda import engine
 from lazyt.backends.cuda.driver_api import GraphError, NativeGraph
 from lazyt.backends.math.elements import BFLOAT16
 from lazyt.errors import DeviceError
+from lazyt.forking import process_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -388,7 +389,7 @@ _DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 # Reserve for that, in addition to a launch's own request: partial sums of folds.
 _STATIC_SHARED = 16 << 10
 
-_lock = threading.RLock()  # a signal handler may come back here
+_lock = process_lock()
 _driver: Driver | None = None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda.library import attention, registry
@@ -11,6 +10,7 @@ from lazyt.backends.cuda.library.convolutions import Convolution, why_windows
 from lazyt.backends.cuda.library.products import is_tf32, read_by
 from lazyt.backends.cuda.library.scatter import Scatter
 from lazyt.backends.interface import Description
+from lazyt.forking import cached_property
 from lazyt.ir import graph as g
 from lazyt.ir.dtypes import HALVES
 from lazyt.ir.library_calls import TO_HOST

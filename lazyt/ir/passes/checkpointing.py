@@ -13,11 +13,11 @@ A choice is a set: i where value i is kept, ~i where it is packed.
 
 from __future__ import annotations
 
-from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import add
 from typing import TYPE_CHECKING
 
+from lazyt.forking import cached_property
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:

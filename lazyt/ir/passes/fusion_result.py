@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import field
-from functools import cached_property
 
+from lazyt.forking import cached_property
 from lazyt.ir import kernel as k
 from lazyt.ir.graph import Node
 from lazyt.ir.passes.index_maps import AxisVar, Index, Place, substitute

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lazyt.forking import cached_property
 from lazyt.ir.passes.canonicalize import Rewrites
 from lazyt.ir.records import dataclass
 

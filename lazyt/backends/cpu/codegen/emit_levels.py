@@ -8,9 +8,9 @@ a lane keeps between rows then lives in a slot on the stack.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lazyt.forking import cached_property
 from lazyt.ir.kernel import Cast, Check, Gather, Kernel, Load, Op, Reduce, moving_axes, operands_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ the dtype, and nothing that could differ between two runs: not the number of thr
 from __future__ import annotations
 
 import math
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +43,7 @@ from lazyt.backends.cpu.library.gemm_tile import (
 )
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.backends.math.elements import BFLOAT16
+from lazyt.forking import cached_property
 from lazyt.ir import graph as g
 from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import uses_offset
@@ -369,9 +370,7 @@ class Product(products.Product):
         # NOTE: what micro-kernels convert is read as it is, and so are rows that do not fall into the same few sets.
         if not ch.pack_b and (ch.sources[1] is not None or ch.leading[1][1] * size % CROWDED):
             return False
-        if ch.m > MOST_ROWS * ch.tile.lanes or ch.k * ch.n * size < LEAST:
-            return False
-        return not any(self._strides(1))
+        return ch.m <= MOST_ROWS * ch.tile.lanes and ch.k * ch.n * size >= LEAST and not any(self._strides(1))
 
     def rows(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         """Append this product's launches, with their arguments."""

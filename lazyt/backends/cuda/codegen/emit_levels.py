@@ -6,9 +6,9 @@ for each row axis; in a map `point`: each of the neighbours. In whole tiles a ro
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lazyt.forking import cached_property
 from lazyt.ir.kernel import Kernel, Reduce, moving_axes, operands_of
 
 if TYPE_CHECKING:

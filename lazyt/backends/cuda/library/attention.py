@@ -7,7 +7,6 @@ with all weights in memory.
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from lazyt.backends.cuda.library import registry as library
 from lazyt.backends.cuda.library.attention_kernels import Kernels
 from lazyt.backends.cuda.library.cudnn import dense
 from lazyt.backends.cuda.library.cudnn_attention import Attended
+from lazyt.forking import cached_property
 from lazyt.ir import graph as g
 from lazyt.ir.attention import HALVES, causal_of, mask_of, on_halves
 

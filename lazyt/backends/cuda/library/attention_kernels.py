@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lazyt.backends.common import attention as shared
@@ -15,6 +15,7 @@ from lazyt.backends.cuda.library.attention_emit import FORWARD, attention_text
 from lazyt.backends.cuda.library.attention_gradient_emit import KEYS, QUERIES, gradient_text
 from lazyt.backends.cuda.library.attention_tile import Variant, by_tensor_cores, widest
 from lazyt.backends.cuda.library.products import is_tf32
+from lazyt.forking import cached_property
 from lazyt.ir import dtypes
 from lazyt.ir.attention import as_call, causal_of, mask_of, on_halves
 from lazyt.ir.symbolic import is_multiple
