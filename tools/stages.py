@@ -93,7 +93,8 @@ PHASES: tuple[tuple[str, tuple[Stage, ...]], ...] = (
             Stage("Inspection", "pending(), explain(), last_sync(): read all of the above, compute nothing", "",
                   ("inspect",)),
             Stage("Testing", "compares programs with NumPy, writes random ones", "", ("testing",)),
-            Stage("Errors, configuration", "used by all of them", "", ("errors", "config", "forking", "interrupts", "on_demand")),
+            Stage("Errors, configuration", "used by all of them", "",
+                  ("errors", "config", "forking", "interrupts", "on_demand")),
         ),
     ),
 )  # fmt: skip
