@@ -160,7 +160,7 @@ class _Kernelizer:
         """The nodes that must be made before n at p; empty when it is loaded or a source."""
         if self.loaded(n) or n in self.group.reductions or n.op in ("constant", "scalar", "extent", "iota"):
             return []
-        if n.op in ("real", "imag") and (self.loaded(n.operands[0]) or n.operands[0].op == "scalar"):
+        if self.is_part(n):
             return []
         if n.op == "gather":
             kk = n.operands[1].ndim
@@ -183,6 +183,10 @@ class _Kernelizer:
             return False
         b = buffer_of(n)
         return b.op == "input" or (b in self.stored and b not in self.own)
+
+    def is_part(self, n: Node) -> bool:
+        """Whether n is read as a part of a complex number, though the same kernel may move that number as a word."""
+        return n.op in ("real", "imag") and (self.loaded(n.operands[0]) or n.operands[0].op == "scalar")
 
     def make(self, n: Node, p: Place) -> int:
         """Makes n at p and everything it needs, in recorded order.
@@ -235,7 +239,7 @@ class _Kernelizer:
                 return self.gather(n, p)
             case "position":
                 return self.position(n, p)
-            case "real" | "imag" if (n.operands[0], p) not in self.made:
+            case "real" | "imag" if self.is_part(n):
                 return self.part(n, p)
         if n.op in MOVEMENT:
             return self.movement(n, p)

@@ -193,3 +193,18 @@ def test_a_wrong_index_is_that_of_its_own_line(dtype: str) -> None:
         with pytest.raises(lt.IndexOutOfRange, match=rf"test_complex_words.py:{line}; found at the sync"):
             bad.numpy()
         del bad, good
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (1, 2, 2), (3, 2, 2)])
+def test_one_kernel_moves_a_number_and_reads_its_parts(shape: tuple[int, int, int], dtype: str) -> None:
+    x = numbers(shape, dtype)
+    turned = x[::-1].reshape(shape[0], -1)
+    for _ in range(3):
+        a = lt.asarray(x)
+        b = lt.reshape(a, (a.shape[0], a.shape[1] * a.shape[2]))
+        a[...] = a[::-1]
+        c = lt.roll(b, 2, axis=1)
+        lt.sync()
+        assert a.numpy().tobytes() == x[::-1].tobytes()
+        assert c.numpy().tobytes() == np.roll(turned, 2, axis=1).tobytes()
