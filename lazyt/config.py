@@ -67,7 +67,7 @@ FLAGS = (
     Flag("first", "general", "a tiny program's steps are compiled the first time too; set in the tests"),
     Flag("partition", "general", "a long program is planned as one"),
     Flag("stored", "general", "plans are neither kept on disk nor looked for there; set in the tests"),
-    Flag("reuse", "general", "costly values of a row are computed again in each stage"),
+    Flag("reuse", "general", "each stage of a row kernel computes all that it needs"),
     Flag("slices", "general", "a convolution of which a part is read is computed whole"),
     Flag("winograd", "general", "convolutions go by the window, also where Winograd's algorithm is allowed"),
     Flag("cover", "general", "a write into most of an array copies the array first"),

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 # So many values are kept at even distances, to begin with: each number is a start for the search.
 STARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+# A narrow place is the narrowest among so many values at each side; of these places every so manieth is kept.
+REACH = 8
+EACH = (1, 2, 4)
 # Up to so many free values are exchanged for one another.
 FEW = 20
 # Above so many values there are fewer starts.
@@ -64,38 +67,54 @@ def solve(p: Problem, limit: int) -> Kept:
 def _starts(p: Problem, limit: int) -> list[Kept]:
     """Choices that the search begins with."""
     must = frozenset(~i if v.once else i for i, v in enumerate(p.values) if v.fixed or v.once)
-    narrow = _narrow(p)
     few = frozenset(~i if v.packed else i for i, v in enumerate(p.values))
-    out = {_relieved(p, int(limit * part)): None for part in PARTS} | {must | frozenset(narrow): None}
+    widths = _widths(p)
+    out = {_relieved(p, int(limit * part)): None for part in PARTS}
+    places = _narrow(p, widths)
+    for each in EACH:
+        out[must.union(places[each - 1 :: each])] = None
     if p.packs:
         out |= {few: None, must | {~i for i, v in enumerate(p.values) if v.packed}: None}
     if len(p.values) <= MANY:
         out[must] = None
+        narrow = _narrowest(p, widths)
         for count in STARTS:
             step = max(len(narrow) // (count + 1), 1)
             out[must | frozenset(narrow[step::step][:count])] = None
     return [*out]
 
 
-def _narrow(p: Problem) -> list[int]:
-    """Values behind which the fewest bytes of others are read: what to keep if little is to be kept."""
-    last = {}
+def _widths(p: Problem) -> list[int]:
+    """The bytes of the forward's values that are read behind each value, with itself; 0 where nothing reads it."""
+    last = {x: i for i, v in enumerate(p.values) for x in v.operands}
+    ends: dict[int, int] = {}
+    alive, widths = 0, []
     for i, v in enumerate(p.values):
-        for x in v.operands:
-            last[x] = i
-    ends: dict[int, list[int]] = {}
-    alive, best = 0, []
-    for i, v in enumerate(p.values):
-        for x in ends.pop(i, ()):
-            alive -= p.values[x].nbytes
+        alive -= ends.pop(i, 0)
         if i in last:
             alive += v.nbytes
-            ends.setdefault(last[i], []).append(i)
-            best.append((alive, i))
-    if not best:
+            ends[last[i]] = ends.get(last[i], 0) + v.nbytes
+        widths.append(alive if i in last else 0)
+    return widths
+
+
+def _narrow(p: Problem, widths: list[int]) -> list[int]:
+    """Values at the narrowest places of the forward: to keep these parts the backward into segments."""
+    out: list[int] = []
+    for i, width in enumerate(widths):
+        near = [w for w in widths[max(i - REACH, 0) : i + REACH + 1] if w]
+        if width and width == min(near) and not p.values[i].fixed and (not out or i - out[-1] > REACH):
+            out.append(i)
+    return out
+
+
+def _narrowest(p: Problem, widths: list[int]) -> list[int]:
+    """The quarter of all values behind which the fewest bytes are read: what to keep if little is to be kept."""
+    some = sorted(w for w in widths if w)
+    if not some:
         return []
-    bound = sorted(b for b, _ in best)[len(best) // 4]
-    return [i for b, i in best if b <= bound and not p.values[i].fixed]
+    bound = some[len(some) // 4]
+    return [i for i, w in enumerate(widths) if w and w <= bound and not p.values[i].fixed]
 
 
 def _relieved(p: Problem, limit: int) -> Kept:

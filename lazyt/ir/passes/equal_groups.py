@@ -19,7 +19,7 @@ from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.passes.fusion_result import AccessArg, KernelCall, ScalarArg
 from lazyt.ir.passes.index_maps import Place, axis_index
 from lazyt.ir.passes.kernelize import kernelize
-from lazyt.ir.passes.stage_reuse import reuse_costly
+from lazyt.ir.passes.stage_reuse import reuse_in_stages
 from lazyt.ir.prims import MOVEMENT, SOURCES
 from lazyt.ir.symbolic import Dim
 
@@ -38,7 +38,7 @@ class Kernels:
     """The kernels of one plan's groups, each made once for all groups that are equal."""
 
     def __init__(self, scope: Scope | None, reuse: bool, groups: Iterable[Group] | None = None) -> None:
-        """reuse: whether costly values of a row are kept in its result; groups: all that kernels are asked of."""
+        """reuse: whether stages read back what earlier ones knew; groups: all that kernels are asked of."""
         self.scope = scope
         # NOTE: it costs a quarter of a kernel to find an equal group, so only those are compared that may have one.
         self._counts = None if groups is None else Counter(map(_kind, groups))
@@ -62,7 +62,7 @@ class Kernels:
         self, group: Group, stored: set[Node], products: Mapping[Node, int] | None, begins: Any = None
     ) -> KernelCall:
         call = kernelize(group, self.scope, stored, group.title, products, begins)
-        return reuse_costly(call) if self.reuse else call
+        return reuse_in_stages(call) if self.reuse else call
 
     def _model(self, form: _Form, stored: set[Node], products: Mapping[Node, int] | None) -> _Model | None:
         """The kernel of all groups of a form, wherever their slices begin; None where it depends on that."""

@@ -1,46 +1,98 @@
-"""Computes costly values once that several stages of a row kernel need: kept in the memory of the row's result.
+"""Has stages of a row kernel read back what an earlier one knew: what it stores, and costly values.
+
+    stage: finish sum(x - m); out <- x - m             stage: finish sum(x - m); out <- x - m
+    stage: finish sum((x - m) ** 2)          -->       stage: finish sum(load(out) ** 2)
 
     stage: finish sum(exp(x - m))                      stage: finish sum(exp(x - m)); out <- exp(x - m)
     stage: out <- exp(x - m) / s             -->       stage: out <- load(out) / s
 
-Each point of a row reads back what it wrote itself, and writes its result after that, so no other memory is needed.
-The bits are the same: the value is stored in its own dtype.
+A stored value is read back where that takes no more loads than to compute it again; what it was made of may then lie in
+the same memory (see in_place.py). A costly value is kept in the memory of the row's result. Each point of a row reads
+back what it wrote itself, and writes its result after that, so no other memory is needed. The bits are the same: a
+value is stored in its own dtype.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from lazyt.ir import kernel as k
 from lazyt.ir.passes.kernelize import AccessArg, KernelCall
 from lazyt.ir.prims import ELEMENTWISE
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
-def reuse_costly(call: KernelCall) -> KernelCall:
-    """The same call with costly values of several stages computed once; itself where there are none."""
+# Value -> the stage that computes it, and the store access that keeps it.
+Plan = dict[int, tuple[int, int]]
+
+
+def reuse_in_stages(call: KernelCall) -> KernelCall:
+    """The same call with values of several stages computed once; itself where there are none."""
     kernel = call.kernel
     loops = [i for i, s in enumerate(kernel.stages) if s.loops]
     if len(loops) < 2:
         return call
-    needs = {i: evaluated(kernel, kernel.stages[i]) for i in loops}
+    stored = _stored(call, loops)
+    costly = _costly(call, loops, stored)
+    return _Rewriter(call, stored, costly).run() if stored or costly else call
+
+
+def _stored(call: KernelCall, loops: list[int]) -> Plan:
+    """What stages store and later ones read back with no more loads than before."""
+    kernel = call.kernel
     moves = k.moving_axes(kernel)
+    written = Counter(a.buffer for a, x in zip(call.accesses, kernel.accesses, strict=True) if x.writes)
+    found = {
+        s.value: (i, s.access)
+        for i in loops[:-1]
+        for s in kernel.stages[i].stores
+        if isinstance(kernel.values[s.value], k.Op | k.Cast)
+        and any(axis >= kernel.outer for axis in moves[s.value])
+        and _keeps(call, s.access, s.value)
+        and written[call.accesses[s.access].buffer] == 1
+    }
+
+    def loads(i: int, plan: Plan) -> int:
+        back = {v for v, (first, _) in plan.items() if first < i}
+        needed = evaluated(kernel, kernel.stages[i], back)
+        return sum(bool(moves[v]) and (v in back or isinstance(kernel.values[v], k.Load | k.Gather)) for v in needed)
+
+    plan: Plan = {}
+    for v in sorted(found, reverse=True):
+        more = {**plan, v: found[v]}
+        later = [i for i in loops if i > found[v][0] and v in evaluated(kernel, kernel.stages[i], set(plan))]
+        if later and all(loads(i, more) <= loads(i, plan) for i in later):
+            plan = more
+    return plan
+
+
+def _costly(call: KernelCall, loops: list[int], stored: Plan) -> Plan:
+    """Costly values that several stages need, and that none stores."""
+    kernel = call.kernel
+    moves = k.moving_axes(kernel)
+    needs = {
+        i: evaluated(kernel, kernel.stages[i], {v for v, (first, _) in stored.items() if first < i}) for i in loops
+    }
     taken: set[int] = set()
-    plan: dict[int, tuple[int, int]] = {}  # value -> (the stage that computes it, the store access that keeps it)
+    plan: Plan = {}
     for v, value in enumerate(kernel.values):
         if not (isinstance(value, k.Op) and value.name in ELEMENTWISE and ELEMENTWISE[value.name].costly):
             continue
         users = [i for i in loops if v in needs[i]]
-        if len(users) < 2 or not any(a >= kernel.outer for a in moves[v]):
+        if v in stored or len(users) < 2 or not any(a >= kernel.outer for a in moves[v]):
             continue
         access = _store_to_reuse(call, v, users, taken)
         if access is not None:
             taken.add(access)
             plan[v] = (users[0], access)
-    return _Rewriter(call, plan).run() if plan else call
+    return plan
 
 
-def evaluated(kernel: k.Kernel, stage: k.Stage) -> set[int]:
-    """The values that a stage evaluates at each point."""
+def evaluated(kernel: k.Kernel, stage: k.Stage, back: Collection[int] = ()) -> set[int]:
+    """The values that a stage evaluates at each point, or reads `back`."""
     seen: set[int] = set()
     todo = [s.value for s in stage.stores]
     for r in stage.reduces:
@@ -51,28 +103,33 @@ def evaluated(kernel: k.Kernel, stage: k.Stage) -> set[int]:
         v = todo.pop()
         if v not in seen and not isinstance(kernel.values[v], k.Reduce):
             seen.add(v)
-            todo.extend(k.operands_of(kernel.values[v]))
+            todo.extend(() if v in back else k.operands_of(kernel.values[v]))
     return seen
 
 
 def _store_to_reuse(call: KernelCall, v: int, users: list[int], taken: set[int]) -> int | None:
     """A store of the last stage that uses v, of its dtype and one-to-one with the kernel's points, to keep v in."""
-    kernel = call.kernel
-    for s in kernel.stages[users[-1]].stores:
-        a = kernel.accesses[s.access]
-        own = all(c != "0" or (isinstance(e, int) and e == 1) for c, e in zip(a.classes, call.extents, strict=True))
-        if a.dtype == kernel.values[v].dtype and own and s.access not in taken and s.value != v:
+    for s in call.kernel.stages[users[-1]].stores:
+        if _keeps(call, s.access, v) and s.access not in taken and s.value != v:
             return s.access
     return None
+
+
+def _keeps(call: KernelCall, access: int, v: int) -> bool:
+    """Whether a store has v's dtype, and a place of its own for each of the kernel's points."""
+    a = call.kernel.accesses[access]
+    own = all(c != "0" or (isinstance(e, int) and e == 1) for c, e in zip(a.classes, call.extents, strict=True))
+    return own and a.dtype == call.kernel.values[v].dtype
 
 
 class _Rewriter:
     """Builds the kernel anew, stage by stage; after the stage that computes a kept value it is read back."""
 
-    def __init__(self, call: KernelCall, plan: dict[int, tuple[int, int]]) -> None:
+    def __init__(self, call: KernelCall, stored: Plan, costly: Plan) -> None:
         self.call = call
         self.old = call.kernel
-        self.plan = plan
+        self.costly = costly
+        self.plan = plan = stored | costly
         self.values: list[k.Value] = []
         self.numbers: dict[k.Value, int] = {}
         self.made: dict[tuple[int, frozenset[int]], int] = {}
@@ -122,7 +179,7 @@ class _Rewriter:
         for i, stage in enumerate(self.old.stages):
             kept = frozenset(v for v, (first, _) in self.plan.items() if first < i) if stage.loops else frozenset()
             keeps = tuple(
-                k.Store(access, self.build(v, kept)) for v, (first, access) in self.plan.items() if first == i
+                k.Store(access, self.build(v, kept)) for v, (first, access) in self.costly.items() if first == i
             )
             reduces = []
             for r in stage.reduces:
@@ -135,5 +192,8 @@ class _Rewriter:
         kernel = replace(self.old, accesses=tuple(self.accesses), values=tuple(self.values), stages=tuple(stages))
         call = self.call
         call.kernel, call.accesses = kernel, self.args
-        call.strategies += ("costly values of a row stand in its result until that is known",)
+        if self.costly:
+            call.strategies += ("costly values of a row stand in its result until that is known",)
+        if len(self.plan) > len(self.costly):
+            call.strategies += ("stages read back what earlier ones stored",)
         return call

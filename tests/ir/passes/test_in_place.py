@@ -46,6 +46,18 @@ def test_a_row_kernel_writes_over_what_it_reads() -> None:
     assert _taken(lambda x, w, v: lt.softmax(x @ w, -1) @ v, X, W, V) == 1
 
 
+def test_a_row_kernel_whose_later_stages_read_back_what_it_writes_over_its_operand() -> None:
+    def program(x: Any, w: Any, v: Any) -> Any:
+        p = x @ w
+        c = p - lt.mean(p, axis=-1, keepdims=True)
+        scale = lt.rsqrt(lt.mean(c * c, axis=-1, keepdims=True))
+        return (c @ v) + lt.sum(lt.exp(c * scale), axis=-1, keepdims=True)
+
+    taken = _taken(program, X, W, V)
+    with mock.patch.dict(switches, {"reuse": False}):
+        assert _taken(program, X, W, V) < taken
+
+
 def test_the_arena_is_smaller() -> None:
     def program(x: Any, w: Any, v: Any) -> Any:
         return lt.softmax(x @ w, -1) @ v

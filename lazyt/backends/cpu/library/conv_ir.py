@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.library.gemm_tile import Tile
 
 # Entries after those of every product. 'b_row' is from row to row of x, 'n' the places of an image; of filters
-# 'k' the places of a group of images, 'total' those of all, and batches are groups.
-CONV_FIELDS = ("offsets", "places", "height", "width", "x_batch", "y_batch", "groups", "total")
+# 'k' the places of a group of images, 'total' those of all, and batches are groups; C has the sums of images before
+# these if some have 'begun'.
+CONV_FIELDS = ("offsets", "places", "height", "width", "x_batch", "y_batch", "groups", "total", "begun")
 CONV_AT = {name: HEAD + i for i, name in enumerate(CONV_FIELDS)}
 CONV_SIZE = HEAD + len(CONV_FIELDS)
 
@@ -188,7 +189,8 @@ class _Driver:
                 last_k = f.body.call("i64", "llvm.smax.i64", ("i64", own), ("i64", "1"))
                 with f.loop("0", last_k, str(KC)) as k:
                     kk = f.smin(f.let(f"sub i64 {own}, {k.index}"), str(KC))
-                    add = f.let(f"icmp ne i64 {f.let(f'or i64 {group.index}, {k.index}')}, 0")
+                    before_these = f.let(f"or i64 {arg['begun']}, {f.let(f'or i64 {group.index}, {k.index}')}")
+                    add = f.let(f"icmp ne i64 {before_these}, 0")
                     places = f.at("i64", self.places, k.index)
                     b1 = f.at(e, y, f.let(f"mul i64 {k.index}, {t.columns}"))
                     with f.loop("0", arg["n"], str(t.columns), [("ptr", b1)]) as panel:

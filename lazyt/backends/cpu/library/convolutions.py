@@ -28,6 +28,8 @@ PLACES = 48
 WINDOW = 1 << 18
 # A chunk of images that are copied with zeros around them has so many elements.
 FRAMED = 1 << 16
+# The images whose filter's gradient is computed together have about so many bytes, as they are copied: some caches'.
+TOGETHER = 1 << 24
 # Bytes of an address of a place.
 ADDRESS = 8
 
@@ -102,12 +104,31 @@ class Convolution(Product):
     @property
     def extra(self) -> dict[str, int]:
         ch, columns, size = self.choice, self.tile.columns, self.call.node.dtype.itemsize
-        out = {"X": math.prod(self._image) * ch.count * size} if self._is_framed_before else {}
+        filters = self.call.node.op != "convolve"
+        images = min(self._together, ch.count) if filters else ch.count
+        out = {"X": math.prod(self._image) * images * size} if self._is_framed_before else {}
         if ch.form == "features":
             out["B"] = self._panel() * -(-ch.m // columns) * size
-        elif self.call.node.op != "convolve":
-            out["B"] = -(-ch.n // columns) * ch.count * ch.k * columns * size
+        elif filters:
+            out["B"] = images * self._gradients * size
         return out
+
+    @property
+    def _gradients(self) -> int:
+        """Elements of the packed gradients of an image, of a filter's gradient."""
+        return -(-self.choice.n // self.tile.columns) * self.choice.k * self.tile.columns
+
+    @property
+    def _group(self) -> int:
+        """Images whose places are one sum, of a filter's gradient."""
+        return max(min(KC // max(self.choice.k, 1), self.choice.count), 1)
+
+    @property
+    def _together(self) -> int:
+        """Images that are copied and packed together, of a filter's gradient: some groups."""
+        copied = math.prod(self._image) * int(self._is_framed_before) + self._gradients
+        group = self._group
+        return max(TOGETHER // max(copied * group * self.call.node.dtype.itemsize, 1), 1) * group
 
     @property
     def _attrs(self) -> g.Convolution:
@@ -145,15 +166,18 @@ class Convolution(Product):
         return SCRATCH if self.choice.on_stack else 0
 
     def rows(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
+        if self.call.node.op != "convolve":
+            self._filter(rows, table, patches)
+            return
         if self._is_framed_before:
-            self._frame(rows, table, patches)
+            self._frame(0, self.choice.count, rows, table, patches)
         if self.choice.form == "features":
             self._features(rows, table, patches)
         else:
-            (self._convolve if self.call.node.op == "convolve" else self._filter)(rows, table, patches)
+            self._convolve(rows, table, patches)
 
-    def _frame(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
-        """Append the launch that copies whole images."""
+    def _frame(self, first: int, count: int, rows: list[list[int]], table: list[int], patches: Patches) -> None:
+        """Append the launch that copies so many whole images."""
         b, c = self.bound, self.call
         at = len(table)
         height, width, top, left = self._plane()
@@ -165,11 +189,12 @@ class Convolution(Product):
         table.extend(fill(PAD_SIZE, PAD_AT, values))
         dtype = c.node.dtype
         base, _, offset = c.operands[0]
-        b._address(base, offset, dtype.itemsize, at + PAD_AT["from"], patches)
-        patches.append((at + PAD_AT["to"], b.arena_base, b.offsets[c, "X"]))
         channels, *extents = self._image
+        shift = first * channels * height * width
+        b._address(base, offset, dtype.itemsize, at + PAD_AT["from"], patches, shift)
+        patches.append((at + PAD_AT["to"], b.arena_base, b.offsets[c, "X"]))
         grain = max(FRAMED // max(math.prod(extents), 1), 1)
-        rows.append([code_of(*pad_text(dtype, self.tile.lanes)), at, channels * self.choice.count, grain, 0])
+        rows.append([code_of(*pad_text(dtype, self.tile.lanes)), at, channels * count, grain, 0])
 
     def _plane(self) -> tuple[int, int, int, int]:
         """Rows and columns of a plane of x, and the zeros before each; one row if it has one axis."""
@@ -200,8 +225,8 @@ class Convolution(Product):
         places = grid(counts, [s * e for s, e in zip(steps, a.strides, strict=True)])
         return depth.tolist(), places.tolist(), steps[-2] if len(steps) > 1 else 0
 
-    def _begin(self, values: dict[str, int], table: list[int], patches: Patches) -> int:
-        """Append the arguments; where they begin. The addresses: x is operand 0."""
+    def _begin(self, values: dict[str, int], table: list[int], patches: Patches, shift: int = 0) -> int:
+        """Append the arguments; where they begin. The addresses: x is operand 0, read from element `shift` on."""
         b, c = self.bound, self.call
         at = len(table)
         by_features = self.choice.form == "features"
@@ -212,7 +237,8 @@ class Convolution(Product):
             if name == names[0] and self._is_framed_before:
                 patches.append((at + AT[name], b.arena_base, b.offsets[c, "X"]))
             else:
-                b._address(base, offset, c.node.dtype.itemsize, at + AT[name], patches)
+                moved = shift if name == names[0] else 0
+                b._address(base, offset, c.node.dtype.itemsize, at + AT[name], patches, moved)
         if not self.choice.on_stack:
             b._address(c.node, 0, c.node.dtype.itemsize, at + AT["C"], patches)
         patches.append((at + AT["workspace"], b.arena_base, b.workspace_at))
@@ -322,42 +348,49 @@ class Convolution(Product):
         return 1, rows * width, (rows - 1) * down + reach + 1
 
     def _filter(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
-        b, c, ch, tile = self.bound, self.call, self.choice, self.tile
+        """Some groups of images after another: each adds its places to the sums of those before."""
+        ch = self.choice
         offsets, places, _ = self._tables()
-        columns, panels = tile.columns, -(-ch.n // tile.columns)
-        # A panel has the places of all images, one after another.
-        panel = ch.count * ch.k * columns
+        group = np.arange(self._group, dtype=np.int64)[:, None] * math.prod(self._image) + np.array(places, np.int64)
+        entries = {"offsets": len(table), "places": len(table) + len(offsets)}
+        table.extend(offsets)
+        table.extend(group.reshape(-1).tolist())
+        for first in range(0, max(ch.count, 1), self._together):
+            self._add_filters(first, min(self._together, ch.count - first), entries, rows, table, patches)
+
+    def _add_filters(
+        self, first: int, count: int, entries: dict[str, int], rows: list[list[int]], table: list[int], patches: Patches
+    ) -> None:
+        """Append the launches for so many images; `entries`: where the tables of places begin."""
+        b, c, ch, tile = self.bound, self.call, self.choice, self.tile
+        if self._is_framed_before:
+            self._frame(first, count, rows, table, patches)
+        columns, panels, images = tile.columns, -(-ch.n // tile.columns), self._group
+        # A panel has the places of all these images, one after another.
+        panel = count * ch.k * columns
         head = {
-            "rows": ch.k,
-            "cols": ch.n,
-            "row_step": ch.k,
-            "to_unit": panel,
-            "to_row": columns,
+            "rows": ch.k, "cols": ch.n, "row_step": ch.k, "to_unit": panel, "to_row": columns,
             "to_batch": ch.k * columns,
-        }
+        }  # fmt: skip
         base, _, offset = c.operands[1]
-        size = panels * ch.k * columns
+        batch = [(count, ch.n * ch.k)]
+        source, shift = (base, offset), first * ch.n * ch.k
         self._pack_from(
-            (base, offset), "across", head, panels, size, "B", [(ch.count, ch.n * ch.k)], rows, table, patches
-        )
-        images = max(min(KC // max(ch.k, 1), ch.count), 1)
+            source, "across", head, panels, panels * ch.k * columns, "B", batch, rows, table, patches, shift
+        )  # fmt: skip
         x_batch = math.prod(self._image)
-        group = np.arange(images, dtype=np.int64)[:, None] * x_batch + np.array(places, np.int64)
         tall = tile.rows[0]
-        threads = get_num_threads()
-        unit = max(-(-ch.m // (2 * threads) // tall) * tall, tall)
-        blocks = -(-ch.m // unit)
+        unit = max(-(-ch.m // (2 * get_num_threads()) // tall) * tall, tall)
         at = self._begin(
             {
-                "m": ch.m, "n": ch.n, "k": images * ch.k, "total": ch.count * ch.k, "b_panel": panel, "c_row": ch.n,
+                "m": ch.m, "n": ch.n, "k": images * ch.k, "total": count * ch.k, "b_panel": panel, "c_row": ch.n,
                 "unit_rows": unit, "x_batch": images * x_batch, "y_batch": images * ch.k * columns,
-                "groups": max(-(-ch.count // images), 1),
+                "groups": max(-(-count // images), 1), "begun": first,
             },
-            table, patches,
+            table, patches, first * x_batch,
         )  # fmt: skip
         patches.append((at + AT["B"], b.arena_base, b.offsets[c, "B"]))
-        for name, entries in (("offsets", offsets), ("places", group.reshape(-1).tolist())):
-            table[at + CONV_AT[name]] = len(table) - at
-            table.extend(entries)
-        units = blocks if ch.m and ch.n else 0
+        for name, entry in entries.items():
+            table[at + CONV_AT[name]] = entry - at
+        units = -(-ch.m // unit) if ch.m and ch.n else 0
         rows.append([code_of(*convolution_text(c.node.dtype, tile, "filter")), at, units, 1, 0])

@@ -167,9 +167,11 @@ class _Trial:
         self.addresses = [b.address for b in self.buffers]
         self.by_blas = choice.how == "blas"
 
-    def _address(self, n: Node, offset: int | Dim, itemsize: int, slot: int, patches: Patches) -> None:
+    def _address(
+        self, n: Node, offset: int | Dim, itemsize: int, slot: int, patches: Patches, shift: int = 0
+    ) -> None:  # fmt: skip
         byte = 0 if uses_offset(offset) else self.value(offset) * itemsize
-        patches.append((slot, self.index[n], byte))
+        patches.append((slot, self.index[n], byte + shift * itemsize))
 
     def run(self) -> float:
         """Seconds of one run."""
