@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -166,14 +167,26 @@ def is_ours(error: BaseException) -> bool:
 _PASSING = (MemoryError, OSError, Warning)
 
 
+# Packages that planning calls.
+_OWN = {"lazyt", "llvmlite", "numpy", "cupy", "cudnn", "ml_dtypes"}
+
+
 def failed_to_plan(error: Exception) -> None:
-    """Say that an error came out of planning: whatever its kind, it is a fault of lazyt's own."""
+    """Say that an error came out of planning: it is a fault of lazyt's own, unless the code of a user raised it.
+
+    That is a signal handler (a timeout), or a function that planning asks.
+    """
     if isinstance(error, _PASSING) or (isinstance(error, LazytError) and not isinstance(error, LazytInternalError)):
         return
-    t = error.__traceback__
-    while t is not None and t.tb_next is not None:
-        t = t.tb_next
-    if t is not None and t.tb_frame.f_globals.get("__name__") != "threading":  # no thread can be started
+    t, name = error.__traceback__, ""
+    while t is not None:
+        f, t = t.tb_frame, t.tb_next
+        name = str(f.f_globals.get("__name__"))
+        package = name.partition(".")[0]
+        own = package in _OWN or package in sys.stdlib_module_names or f.f_code.co_filename.startswith("<lazyt ")
+        if not own or package == "__main__":
+            return
+    if name and name != "threading":  # no thread can be started
         error._lazyt_fault = True  # type: ignore[attr-defined]
 
 

@@ -7,6 +7,7 @@ NumPy (first_run.py); when it comes again it gets fused kernels. All give the sa
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -71,8 +72,8 @@ TINY_SIZE = 1 << 14
 LONG_PROGRAM = 1024
 # Plans of one program for different wishes have the passes up to this one in common.
 SHARED = "pack_shared"
-# A plan that computes more than is wanted is still used when the rest is at most this share of the bytes.
-SUPERSET = 1.05
+# A plan that computes more than is wanted is still used when the rest is at most a twentieth of the bytes.
+LITTLE = 20
 
 _lock = process_lock()
 
@@ -544,7 +545,7 @@ def _little_more(plan: Plan, ext: Ext, need: set[tuple[int, int]]) -> bool:
         total += size
         if name not in need:
             wasted += size
-    return wasted * 20 <= total
+    return _is_little(wasted, total)
 
 
 def _cannot_fail(pos: Step) -> bool:
@@ -553,10 +554,24 @@ def _cannot_fail(pos: Step) -> bool:
 
 
 def _union(program: Program, pos: Step, want: list[Slot]) -> list[Slot]:
-    """After two misses that differ only in who is alive: plan for the union of them."""
+    """After two misses that differ only in who is alive: the union of them, if that is little more."""
     steps = pos.steps()
     have = set(names(want))
-    for index, kk in program.misses[-1]:
-        if (index, kk) not in have and index < len(steps) and steps[index].device == want[0].step.device:
-            want.append(steps[index].slots[kk])
-    return want
+    others = [
+        steps[index].slots[kk]
+        for index, kk in program.misses[-1]
+        if (index, kk) not in have and index < len(steps) and steps[index].device == want[0].step.device
+    ]
+    wasted, own = sum(map(_bytes_of, others)), sum(map(_bytes_of, want))
+    return [*want, *others] if _is_little(wasted, wasted + own) else want
+
+
+def _bytes_of(slot: Slot) -> int:
+    """What a value takes, as it was recorded first."""
+    size: int = math.prod(slot.shape) * slot.dtype.itemsize
+    return size
+
+
+def _is_little(wasted: int, total: int) -> bool:
+    """Whether so many bytes that nobody wants may be computed with the rest."""
+    return wasted * LITTLE <= total

@@ -12,6 +12,8 @@ import os
 import random
 import signal
 import sys
+import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -290,6 +292,43 @@ PASSES = {
 }  # fmt: skip
 
 
+def of_lazyt(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, as if a module of lazyt's had it: what it raises is a fault there."""
+    return types.FunctionType(function.__code__, {"__name__": "lazyt.injected"}, closure=function.__closure__)
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_what_a_handler_raises_while_a_pass_runs_is_the_programs(name: str, monkeypatch: Any) -> None:
+    class TimeUp(Exception):
+        pass
+
+    def handler(*_: Any) -> None:
+        raise TimeUp("too slow")
+
+    own = getattr(PASSES[name], name)
+
+    def late(*args: Any, **options: Any) -> Any:
+        signal.raise_signal(signal.SIGUSR1)
+        return own(*args, **options)
+
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "verify", True)
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        x = lt.asarray([1.0, 2.0, 3.0])
+        lt.sync()
+        plan_cache._programs.clear()
+        local.trace.reset_trie()
+        y = lt.tanh(x) * 2.5
+        with monkeypatch.context() as m:
+            m.setattr(PASSES[name], name, late)
+            with pytest.raises(TimeUp, match="too slow"):
+                lt.sync()
+        assert abs(float(y[0]) - 2.5 * math.tanh(1.0)) < 1e-6
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 @pytest.mark.parametrize("error", [KeyError, AssertionError, IndexError, LazytInternalError])
 @pytest.mark.parametrize("name", PASSES)
 def test_a_fault_of_a_pass_costs_no_thread(name: str, error: type[Exception], monkeypatch: Any) -> None:
@@ -305,7 +344,7 @@ def test_a_fault_of_a_pass_costs_no_thread(name: str, error: type[Exception], mo
         local.trace.reset_trie()  # its steps know plans of their own
         with monkeypatch.context() as m:
             y = lt.tanh(x + turn) * 2.5
-            m.setattr(PASSES[name], name, faulty)
+            m.setattr(PASSES[name], name, of_lazyt(faulty))
             with pytest.raises(LazytInternalError, match=r"injected.*Please report it"):
                 lt.sync()
             assert local.trace.empty
@@ -323,7 +362,7 @@ def test_faults_again_and_again_keep_no_memory(monkeypatch: Any) -> None:
 
     x = lt.ones((1 << 16,)) * 1
     lt.sync()
-    monkeypatch.setattr(plan_cache, "lower", faulty)
+    monkeypatch.setattr(plan_cache, "lower", of_lazyt(faulty))
     used: list[int] = []
     for turn in range(12):
         y = x * (turn + 2)

@@ -42,3 +42,17 @@ def test_what_is_no_limit(value: Any, error: type[Exception], message: str):
 def test_what_is_no_share(value: Any):
     with pytest.raises(TypeError, match=re.escape("memory.set_packed_share: a number from 0 to 1 is required, not")):
         lt.memory.set_packed_share(value)
+
+
+def test_a_program_goes_on_when_what_did_not_fit_is_dropped() -> None:
+    """Also where a plan for both is known: what is dropped is not computed."""
+    lt.memory.set_limit(lt.memory.reserved() + 3_000_000)
+    try:
+        for turn in range(3):
+            big, small = lt.ones((1000, 1000)) * 3, lt.ones(3) * float(turn)
+            with pytest.raises(lt.OutOfMemory):
+                big.tolist()
+            del big
+            assert small.tolist() == [float(turn)] * 3
+    finally:
+        lt.memory.set_limit(None)
