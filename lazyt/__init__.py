@@ -75,6 +75,7 @@ from lazyt.errors import (
     DistributionError as DistributionError,
     DTypeError as DTypeError,
     IndexOutOfRange as IndexOutOfRange,
+    InvalidKey as InvalidKey,
     InvalidWeights as InvalidWeights,
     KernelError as KernelError,
     LazytError as LazytError,

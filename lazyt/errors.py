@@ -39,6 +39,12 @@ class DTypeError(LazytError, TypeError):
     """A dtype, or a kind of object, that an operation cannot take."""
 
 
+class InvalidKey(LazytError, KeyError):
+    """A key or a name that is not there, is taken, or is not allowed: a KeyError, as PyTorch's is."""
+
+    __str__ = Exception.__str__  # a KeyError's is the repr of its message
+
+
 class ScalarRangeError(LazytError, OverflowError):
     """A Python number that the dtype it meets cannot hold."""
 

@@ -108,7 +108,9 @@ def _attached(optimizer: Any, options: Options, masters: Sequence[Any], scalers:
     own = iter(pairs)
     for group in optimizer.param_groups:
         group["params"] = [next(own)[0] for _ in group["params"]]
-    optimizer.state._positions = {}
+    for master, p in pairs:
+        if master is not p and p in optimizer.state:
+            optimizer.state[master] = optimizer.state.pop(p)
     precision = Precision(optimizer, options, pairs, scalers)
     optimizer._precision, optimizer.step, optimizer.zero_grad = precision, precision.step, precision.zero_grad
     optimizer.state_dict, optimizer.load_state_dict = precision.state_dict, precision.load_state_dict

@@ -96,7 +96,6 @@ class Precision:
             for p in added["params"]
         ]
         added["params"] = [own for own, _ in pairs]
-        self.optimizer.state._positions = {}
         self.pairs += pairs
         self._find_copies()
 

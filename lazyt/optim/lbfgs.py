@@ -197,7 +197,7 @@ class _Step:
     def __init__(self, owner: LBFGS, closure: Callable[[], Any]) -> None:
         self.owner, self.closure, self.group = owner, closure, owner.param_groups[0]
         self.params = self.group["params"]
-        self.state: State = dict(owner.state.get(0) or {"func_evals": 0, "n_iter": 0})
+        self.state: State = {"func_evals": 0, "n_iter": 0, **owner.state.get(self.params[0], {})}
 
     def evaluate(self, d: Any = None, t: float = 0.0) -> tuple[Any, Point, float]:
         """The closure's loss; its values as a Point; the largest element of d. One sync."""
@@ -234,7 +234,7 @@ class _Step:
         group = self.group
         first, point, _ = self.evaluate()
         evaluations = 1
-        self.owner.state[0] = self.state
+        self.owner.state[self.params[0]] = self.state
         if point.steepest <= group["tolerance_grad"]:
             return first
         for n in range(1, group["max_iter"] + 1):
@@ -243,7 +243,7 @@ class _Step:
             rest = {"n_iter": self.state["n_iter"] + 1, "history": history, "prev_flat_grad": point.gradient}
             rest |= {"d": d, "prev_loss": point.loss}
             if slope > -group["tolerance_change"]:
-                self.state = self.owner.state[0] = {**self.state, **rest, "t": t}
+                self.state = self.owner.state[self.params[0]] = {**self.state, **rest, "t": t}
                 break
             before = point.loss
             last = n == group["max_iter"]
@@ -257,7 +257,8 @@ class _Step:
 
     def stores(self, state: State) -> list[Change]:
         """What makes this the optimizer's state."""
-        return [(self, "state", state), (self.owner, "state", States(self.owner.param_groups, {0: state}))]
+        states = States([*self.owner.state.items(), (self.params[0], state)])
+        return [(self, "state", state), (self.owner, "_states", states)]
 
     def direction(self, g: Any) -> tuple[Any, float, _History]:
         """The direction at a gradient, its slope there, and the history with the last step. One sync."""

@@ -16,7 +16,7 @@ from lazyt.functions.logic import not_equal, where
 from lazyt.ops.optim import RULES, SKIPPABLE
 from lazyt.optim.hooks import HookHandle, called_around
 from lazyt.optim.parameters import clear_gradient
-from lazyt.optim.states import States, filled, loaded, named
+from lazyt.optim.states import States, filled, loaded, named, saved
 from lazyt.tracing.batched_writes import record_update
 from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
@@ -73,9 +73,10 @@ class _Bucket:
 class Optimizer:
     """Base of the optimizers. `param_groups` are dictionaries of options and their 'params', as in PyTorch.
 
-    `state` holds each parameter's step count and tensors, by its position or as `state[p]`. A step records one
-    operation over all parameters that have a gradient and writes their new values, or nothing if it is interrupted. No
-    value is computed by it, and other values of options (learning rate, betas, weight decay) are no new program.
+    `state[p]` holds a parameter's step count and tensors: of that tensor, wherever it stands in the groups, which may
+    be edited; `state_dict` counts positions. A step records one operation over all parameters that have a gradient and
+    writes their new values, or nothing if it is interrupted. No value is computed by it, and other values of options
+    (learning rate, betas, weight decay) are no new program.
 
     The updates of all parameters are always one launch a device: `foreach`, `fused` and `capturable` are accepted and
     kept, and change nothing. `differentiable=True` raises NotSupportedError. As `torch.optim.Optimizer`; a subclass
@@ -97,15 +98,24 @@ class Optimizer:
             raise LazytError(f"{type(self).__name__}: params is an iterable of tensors: pass model.parameters()")
         self.defaults = defaults
         self.param_groups: list[Group] = []
-        self.state = States(self.param_groups)
+        self._states = States()
         self._devices: set[Any] = set()
-        self._moves = replaced[0]
+        self._seen = -1, -1
         self._make_hooks()
         given = list(params)
         if not given:
             raise LazytError(f"{type(self).__name__}: no parameters were given")
         for group in given if isinstance(given[0], dict) else [{"params": given}]:
             self.add_param_group(group)
+
+    @property
+    def state(self) -> States:
+        """What is kept of each parameter: a mapping from parameters."""
+        return self._states
+
+    @state.setter
+    def state(self, known: Mapping[Any, Any]) -> None:
+        self._states = known if isinstance(known, States) else States(known)
 
     def _make_hooks(self) -> None:
         self._before_step: dict[int, Any] = {}
@@ -146,7 +156,6 @@ class Optimizer:
         if names is not None:
             merged["param_names"] = names
         self.check(merged)
-        self._devices.update(p.device for p in params)
         self.param_groups.append(merged)
 
     def check(self, group: Group) -> None:
@@ -227,28 +236,39 @@ class Optimizer:
         # NOTE: of what may be skipped, the count of steps is a value of the program: a tensor, as PyTorch's, and so are
         # the scalars that it is in.
         buckets: dict[Any, _Bucket] = {}
-        if self._moves != replaced[0]:
-            self._moves, self._devices = replaced[0], {p.device for g in self.param_groups for p in g["params"]}
+        states, rule = self.state, RULES[self.op]
+        seen = replaced[0], states.edits
+        if self._seen != seen:
+            self._seen, self._devices = seen, {p.device for g in self.param_groups for p in g["params"]}
         counts: dict[Any, tuple[Any, Any]] = {}
-        states, rule, at = self.state, RULES[self.op], 0
+        kept = states.kept
         several, uniform = len(self._devices) > 1, self.uniform
         for g, group in enumerate(self.param_groups):
             common = flags = self.flags(group)
             names = rule.slots(flags)
-            needed = frozenset(names)
+            needed = {"step", *names}
             bucket: _Bucket | None = None  # mostly all parameters of a group have made as many steps
             made = 0
-            for index, p in enumerate(group["params"], at):
+            for p in group["params"]:
                 gradient = p.grad
                 if gradient is None:
                     continue
                 if not uniform:
                     flags = self.flags_of(common, p)
                     names = rule.slots(flags)
-                    needed = frozenset(names)
-                known: State | None = states.get(index)
+                    needed = {"step", *names}
+                entry = kept.get(id(p))
+                known: State | None = None if entry is None else entry[1]
                 if known is not None and needed <= known.keys():
                     state = known
+                elif known and known.keys() >= {*names}:
+                    # As `loaded`: PyTorch's SGD counts no steps.
+                    state = known
+                    state["step"] = 1
+                elif p.device not in self._devices:  # it came to the group without a word
+                    self._devices.add(p.device)
+                    self._record(skipped)
+                    return
                 else:  # an option that was turned on later needs what the first steps did not
                     state = {**self.new_state(group, p, names), **(known or {})}
                 first = state is not known
@@ -271,14 +291,13 @@ class Optimizer:
                 if not uniform:
                     bucket.items += [(state, k, v) for k, v in self.numbers(group, step, state).items()]
                 if first:
-                    bucket.items.append((states, index, state))
+                    bucket.items.append((kept, id(p), (p, state)))
                 tensors += p, gradient
                 targets.append(p)
                 for name in names:
                     x = state[name]
                     tensors.append(x)
                     targets.append(x)
-            at += len(group["params"])
         # An operation is of one device.
         for device in dict.fromkeys(device for device, *_ in buckets):
             found = None if skipped is None else skipped[device or next(iter(self._devices))]
@@ -312,7 +331,8 @@ class Optimizer:
             n = len(group["params"])
             groups.append({**{k: v for k, v in group.items() if k != "params"}, "params": list(range(at, at + n))})
             at += n
-        found = {"state": {i: self._saved(s) for i, s in self.state.items()}, "param_groups": groups}
+        states = saved(type(self).__name__, self.state, self.param_groups, self._saved)
+        found = {"state": states, "param_groups": groups}
         for hook in tuple(self._after_saving.values()):
             changed = hook(self, found)
             found = found if changed is None else changed
@@ -335,7 +355,7 @@ class Optimizer:
             changed = hook(self, dict(state_dict))
             state_dict = state_dict if changed is None else changed
         found = loaded(type(self).__name__, state_dict, self.param_groups)
-        state = States(self.param_groups, {i: self._restored(s) for i, s in found.items()})
+        states = States((key, self._restored(s) if isinstance(key, Handle) else s) for key, s in found)
         groups = state_dict["param_groups"]
         items = [
             (mine, k, v)
@@ -343,7 +363,7 @@ class Optimizer:
             for k, v in theirs.items()
             if k != "params" and (k != "param_names" or k in mine)
         ]
-        carry_out(chain(set_items(items), prepared([(self, "state", state)])))
+        carry_out(chain(set_items(items), prepared([(self, "_states", states)])))
         for hook in tuple(self._after_loading.values()):
             hook(self)
 

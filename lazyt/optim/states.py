@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import LazytError, StateError
+from lazyt.errors import InvalidKey, LazytError, StateError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.manipulation import astype
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lazyt.runtime.tensor import Tensor
 
@@ -24,36 +24,102 @@ COUNTS = frozenset({"step", "n_iter", "func_evals"})
 NUMBERS = COUNTS | {"H_diag", "al", "eta", "mu", "mu_product", "prev_loss", "ro", "t"}
 
 
-class States(dict[Any, Any]):
-    """By the position of a parameter; `state[p]` finds it by the tensor, and is an empty one if there is none yet."""
+class States(MutableMapping[Any, Any]):
+    """By parameter: the tensor itself, whatever its values are. Of one that has no state, `state[p]` is an empty one.
 
-    def __init__(self, groups: list[dict[str, Any]], known: Mapping[int, State] | None = None) -> None:
-        super().__init__(known or {})
-        self._groups = groups
-        self._positions: dict[int, int] = {}
+    Keys that are no tensors are themselves, as in PyTorch's.
+    """
 
-    def _position(self, key: Any) -> Any:
-        if not isinstance(key, Handle):
-            return key
-        if id(key) not in self._positions:
-            params = [p for group in self._groups for p in group["params"]]
-            self._positions = {id(p): i for i, p in enumerate(params)}
-        if id(key) not in self._positions:
-            raise LazytError(f"state: a tensor of shape {key.shape} that is no parameter of this optimizer")
-        return self._positions[id(key)]
+    def __init__(self, known: Mapping[Any, Any] | Iterable[tuple[Any, Any]] = ()) -> None:
+        # By what stands for a key: the key, which so stays alive, and its state.
+        self.kept: dict[Any, tuple[Any, Any]] = {}
+        # How often something else than a step has changed which parameters there are.
+        self.edits = 0
+        self.update(known)
 
     def __getitem__(self, key: Any) -> Any:
-        at = self._position(key)
-        return self.setdefault(at, {}) if at is not key else super().__getitem__(at)
+        return self.setdefault(key, {})
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(self._position(key), value)
+        self.edits += 1
+        self.kept[_stands_for(key)] = key, value
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self:
+            raise InvalidKey(f"state: no state of {_called(key)}")
+        self.edits += 1
+        del self.kept[_stands_for(key)]
+
+    def __iter__(self) -> Iterator[Any]:
+        for key, _ in self.kept.values():
+            yield key
+
+    def __len__(self) -> int:
+        return len(self.kept)
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(self._position(key))
+        return _stands_for(key) in self.kept
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self.kept.get(_stands_for(key), (key, default))[1]
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        return self.kept.setdefault(_stands_for(key), (key, default))[1]
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        if default and key not in self:
+            return default[0]
+        found = self.get(key)
+        del self[key]
+        return found
+
+    def clear(self) -> None:
+        self.edits += 1
+        self.kept.clear()
+
+    def copy(self) -> States:
+        """Another mapping of the same states."""
+        return States(self.items())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        theirs = other if isinstance(other, States) else States(other)
+        return self.kept.keys() == theirs.kept.keys() and all(self.get(k) == theirs.get(k) for k in self)
+
+    def __repr__(self) -> str:
+        return f"States({{{', '.join(f'{k!r}: {v!r}' for k, v in self.items())}}})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return States, (self._groups, dict(self))
+        return States, ([*self.items()],)
+
+
+def _stands_for(key: Any) -> Any:
+    """What tells a key from others. NOTE: as `Optimizer._record` does it."""
+    return id(key) if isinstance(key, Handle) else (key,)
+
+
+def _called(key: Any) -> str:
+    return f"a tensor of shape {key.shape}" if isinstance(key, Handle) else repr(key)
+
+
+def saved(
+    owner: str, states: States, groups: Sequence[dict[str, Any]], save: Callable[[State], State]
+) -> dict[Any, Any]:
+    """The states, as `save` makes them, by the positions of their parameters in `groups`."""
+    at = {id(p): i for i, p in enumerate(p for group in groups for p in group["params"])}
+    found: dict[Any, Any] = {}
+    for key, state in states.items():
+        if not isinstance(key, Handle):
+            found[key] = state
+            continue
+        if id(key) not in at:
+            raise InvalidKey(
+                f"{owner}.state_dict: there is a state of {_called(key)}, which is in no group; `del "
+                "optimizer.state[p]` for what is optimized no more"
+            )
+        found[at[id(key)]] = save(state)
+    return found
 
 
 def filled(p: Tensor, value: float, shape: Sequence[int] | None = None) -> Tensor:
@@ -75,8 +141,8 @@ def copied(name: str, value: Any, p: Any) -> Any:
     return astype(v, p.dtype, copy=True)
 
 
-def loaded(owner: str, state_dict: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> dict[int, State]:
-    """The states of a `state_dict`, by the positions that the parameters have in `groups`."""
+def loaded(owner: str, state_dict: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> list[tuple[Any, Any]]:
+    """Each parameter of `groups` that has a state in a `state_dict`, and that state."""
     missing = [k for k in ("state", "param_groups") if k not in state_dict]
     if missing:
         raise StateError(f"{owner}.load_state_dict: {missing} missing; the keys are {sorted(map(str, state_dict))}")
@@ -86,15 +152,18 @@ def loaded(owner: str, state_dict: Mapping[str, Any], groups: Sequence[dict[str,
         raise StateError(f"{owner}.load_state_dict: groups of {sizes[0]} parameters, not of {sizes[1]}")
     params = [p for g in groups for p in g["params"]]
     at = {index: k for k, index in enumerate(index for g in saved for index in g["params"])}
-    found: dict[int, State] = {}
+    found: list[tuple[Any, Any]] = []
     for index, entries in state_dict["state"].items():
+        if not isinstance(index, int):
+            found.append((index, entries))
+            continue
         if index not in at:
             raise StateError(f"{owner}.load_state_dict: state of parameter {index!r}, which is in no group")
-        position = at[index]
-        given = {k: copied(k, v, params[position]) for k, v in entries.items() if v is not None}
-        check_shapes(owner, index, given, params[position])
+        p = params[at[index]]
+        given = {k: copied(k, v, p) for k, v in entries.items() if v is not None}
+        check_shapes(owner, index, given, p)
         # PyTorch's SGD counts no steps; what matters here is that the first one is over.
-        found[position] = {"step": 1, **given}
+        found.append((p, {"step": 1, **given}))
     return found
 
 

@@ -59,7 +59,7 @@ def test_a_checkpoint_of_pytorchs_goes_on_here():
     assert optimizer.param_groups[0]["lr"] == 0.01
     model(lt.ones((5, 3))).sum().backward()
     optimizer.step()
-    assert optimizer.state[0]["step"] == 2
+    assert optimizer.state[model[0].weight]["step"] == 2
 
 
 def test_formats_that_are_refused():

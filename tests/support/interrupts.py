@@ -122,7 +122,7 @@ class Training(Scenario):
     def read(self, s: Any) -> Seen:
         state = {
             i: {k: v if isinstance(v, int | float) else v.numpy().copy() for k, v in sorted(own.items())}
-            for i, own in s["opt"].state.items()
+            for i, own in enumerate(s["opt"].state.values())
             if own["step"]
         }
         params = {i: p.detach().numpy().copy() for i, p in enumerate(s["ps"])}
