@@ -106,8 +106,6 @@ class Calls(Expressions):
         if isinstance(x, Affine) and name == "int":
             return x
         y = self.array(x)
-        if name == "int" and dtypes.kind(y.dtype) in "iu":
-            return y
         if name == "float" and dtypes.kind(y.dtype) == "f":
             return y
         dtype = dtypes.int64 if name == "int" else dtypes.float64
@@ -126,7 +124,7 @@ class Calls(Expressions):
             return x
         y = self.array(x)
         if dtypes.kind(y.dtype) in "iub":
-            return y
+            return Array(self.b.cast(y.node, dtypes.int64), y.frame, int)
         node = self.b.round(y.node) if name == "round" else OPS[name].lower(self.b, y.node)
         assert not isinstance(node, tuple), "rounding has one result"
         return Array(self.b.cast(node, dtypes.int64), y.frame, int)

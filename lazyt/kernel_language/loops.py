@@ -10,6 +10,7 @@ from lazyt.ir import dtypes
 from lazyt.kernel_language.arithmetic import identity
 from lazyt.kernel_language.call_expressions import Calls
 from lazyt.kernel_language.values import Affine, Array, Axis, Truth
+from lazyt.ops.reductions import total_dtype
 
 if TYPE_CHECKING:
     from lazyt.ir.symbolic import Dim
@@ -74,7 +75,9 @@ class Loops(Calls):
             self.variables = kept
 
     def folded(self, n: ast.AST, name: str, parts: list[Any]) -> Any:
-        """The parts put together one after another."""
+        """The parts put together one after another, in the dtype that a reduction has."""
+        if name.startswith("arg"):
+            self.fail(n, f"{name} of an expression with `for`", "it is of a row")
         if not parts:
             if name in ("max", "min", "mean"):
                 self.source.refuse(n, ShapeError, f"{name} of nothing")
@@ -85,10 +88,20 @@ class Loops(Calls):
         }  # fmt: skip
         if name in ("any", "all"):
             parts = [self.truth(p) for p in parts]
+        elif name in ("sum", "prod", "mean"):
+            parts = [self.widened(p) for p in parts]
         total = parts[0]
         for p in parts[1:]:
             total = self.binary(n, ast.Add(), total, p) if join[name] == "add" else self.apply(join[name], total, p)
         return self.apply("divide", total, len(parts)) if name == "mean" else total
+
+    def widened(self, x: Any) -> Any:
+        """A part of a sum or product as it is added: bools and narrow integers in 64 bits, as `lt.sum` adds them."""
+        if isinstance(x, bool):
+            return int(x)
+        if not isinstance(x, Array) or dtypes.kind(x.dtype) not in "biu":
+            return x
+        return Array(self.b.cast(x.node, total_dtype(x.dtype)), x.frame, x.weak)
 
     def _written_out(self, n: ast.GeneratorExp, k: int, name: str) -> list[Any] | None:
         """The elements, if there are few and as many as the program says."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
 import itertools
+import math
+import operator
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +15,12 @@ import numpy as np
 from lazyt.errors import IndexOutOfRange
 from lazyt.functions.arguments import shape_of
 from lazyt.ops.definition import OPS
+from lazyt.ops.reductions import total_dtype
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from lazyt.kernel_language.lowering import Form
 
 
@@ -49,30 +56,72 @@ class Checked:
         return np.zeros_like(found)[()] if outside else found
 
 
+def _sum(xs: Any) -> Any:
+    """Python's `sum`, which adds bools and narrow integers in 64 bits, as a kernel does."""
+    return functools.reduce(operator.add, map(_wide, xs), 0)
+
+
+def _prod(xs: Any) -> Any:
+    """`math.prod` in the same dtypes."""
+    return functools.reduce(operator.mul, map(_wide, xs), 1)
+
+
+def _mean(xs: Any) -> Any:
+    given = list(xs)
+    return _sum(given) / len(given)
+
+
+def _wide(x: Any) -> Any:
+    return x.astype(total_dtype(x.dtype)) if isinstance(x, np.generic | np.ndarray) else x
+
+
+# Folds of `... for k in range(n)`, by any name.
+_FOLDS: dict[str, Callable[[Any], Any]] = {
+    "sum": _sum, "prod": _prod, "mean": _mean, "max": max, "min": min, "amax": max, "amin": min, "any": any, "all": all,
+}  # fmt: skip
+_PYTHON: dict[Any, Callable[[Any], Any]] = {sum: _sum, math.prod: _prod}
+
+
 class _Functions:
-    """lazyt's functions, by NumPy's."""
+    """The functions of a module as a kernel means them: lazyt's are NumPy's."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        op = OPS.get(name)
-        found = getattr(np, name, None) or (op and op.numpy)
+        found = getattr(np if self._module.__name__ == "lazyt" else self._module, name, None)
+        if found is None and name in OPS:
+            found = OPS[name].numpy
         if found is None:
             raise AttributeError(name)
-        return found
+        if name not in _FOLDS:
+            return found
+        return lambda x, *more: _FOLDS[name](x) if isinstance(x, types.GeneratorType) else found(x, *more)
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """The names of a function's text, those of its generators too."""
+    yield from code.co_names
+    for c in code.co_consts:
+        if isinstance(c, types.CodeType):
+            yield from _names(c)
 
 
 def _on_numpy(f: types.FunctionType, seen: dict[Any, Any]) -> types.FunctionType:
-    """The function with NumPy's functions in place of lazyt's."""
+    """The function with NumPy's functions in place of lazyt's, and with folds in the dtypes of a kernel's."""
     if f in seen:
         return seen[f]  # type: ignore[no-any-return]
     space: dict[str, Any] = dict(f.__globals__)
     made = types.FunctionType(f.__code__, space, f.__name__, f.__defaults__, f.__closure__)
     seen[f] = made
-    for name in f.__code__.co_names:
-        x = space.get(name)
-        if isinstance(x, types.ModuleType) and x.__name__ == "lazyt":
-            space[name] = _Functions()
+    for name in _names(f.__code__):
+        x = space.get(name, getattr(builtins, name, None))
+        if isinstance(x, types.ModuleType) and x.__name__ in ("lazyt", "numpy", "math"):
+            space[name] = _Functions(x)
         elif isinstance(x, types.FunctionType) and x.__module__ == f.__module__:
             space[name] = _on_numpy(x, seen)
+        elif isinstance(x, types.BuiltinFunctionType) and x in _PYTHON:
+            space[name] = _PYTHON[x]
     return made
 
 

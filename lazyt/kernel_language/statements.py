@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from lazyt.ir import dtypes
 from lazyt.kernel_language.arithmetic import identity
 from lazyt.kernel_language.loops import UNROLLED, Loops
 from lazyt.kernel_language.values import Array, Carried, ReadInLoop, Truth, Unset
@@ -166,20 +167,34 @@ class Statements(Loops):
         finally:
             self._collecting = kept
         found = {v: c for v in changed if isinstance(c := self.variables.get(v), Carried) and c.before is before.get(v)}
-        reduced = {v: [(fold, self.reduce(fold, x), n) for fold, x, n in c.parts] for v, c in found.items()}
+        reduced = {v: [(fold, x, self.reduce(fold, x), n) for fold, x, n in c.parts] for v, c in found.items()}
         self.axes.pop()
         self.variables = dict(before)
         for v in changed | {name}:
             if v not in found:
                 self.variables[v] = Unset("it is set in a loop, for each round")
         for v, parts in reduced.items():
-            for fold, total, node in parts:
+            for fold, x, total, node in parts:
+                if fold in ("sum", "prod"):
+                    total = self._as_added(self.variables[v], x, total)
                 if isinstance(self.variables[v], Carried):
                     self._collect(node, self.variables[v], fold, total)
                 elif fold == "sum":
                     self.variables[v] = self.binary(node, ast.Add(), self.variables[v], total)
                 else:
                     self.variables[v] = self.apply(_JOIN[fold], self.variables[v], total)
+
+    def _as_added(self, before: Any, x: Array, total: Array) -> Array:
+        """A sum or product of x in the dtype that Python's `+=` and `*=` give, round by round: narrow integers wrap."""
+        kind = dtypes.kind(x.dtype)
+        if kind not in "biu":
+            return total
+        dtype = x.dtype if kind in "iu" else total.dtype
+        if kind == "b" and (type(before) is bool or (isinstance(before, Array) and before.weak is None)):
+            dtype = dtypes.bool_ if type(before) is bool else before.dtype
+        if dtypes.kind(dtype) not in "biu":
+            return total
+        return Array(self.b.cast(total.node, dtype), total.frame, total.weak)
 
     def _collected(self, s: ast.AST, name: str, n: ast.AST) -> bool:
         """Whether this is `x = x + e`, `x = max(x, e)` or the like of a variable that a loop collects."""

@@ -12,8 +12,9 @@ from tests.support.random_kernels import random_kernel
 def check(seed: int, shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(seed)
     x, y, c = rng.normal(size=shape), rng.normal(size=shape[1]), float(rng.normal())
+    g, u = rng.random(shape[1]) < 0.6, rng.integers(0, 256, shape[1], "uint8")
     text, f = random_kernel(seed)
-    found, wanted = (call(x, y, c, 2, shape=shape) for call in (f, f.python))
+    found, wanted = (call(x, y, c, 2, g, u, shape=shape) for call in (f, f.python))
     if not isinstance(wanted, tuple):
         found, wanted = (found,), (wanted,)
     for a, b in zip(found, wanted, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import math
 import random
 from typing import Any
 
@@ -14,7 +15,10 @@ _FUNCTIONS = ("np.sin", "np.tanh", "abs", "np.sqrt", "np.exp", "np.floor")
 
 
 class Writer:
-    """Writes the text of one kernel `f(i, j, /, x, y, c, n)`; x is (6, 5), y is (5,), c a float, n an int of 2."""
+    """Writes the text of one kernel `f(i, j, /, x, y, c, n, g, u)`.
+
+    x is (6, 5), y (5,), c a float, n an int of 2, g bools (5,) and u uint8 (5,).
+    """
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -23,7 +27,7 @@ class Writer:
         self.bounds = self.draw.choice(("zero", "clamp", "wrap"))
 
     def text(self) -> str:
-        lines = ["def f(i, j, /, x, y, c, n):"]
+        lines = ["def f(i, j, /, x, y, c, n, g, u):"]
         for k in range(self.draw.randint(1, 4)):
             lines += self.statement(f"v{k}", "    ")
             self.floats.append(f"v{k}")
@@ -31,7 +35,7 @@ class Writer:
         return "\n".join([*lines, f"    return x[i, j] * 0 + {last}"]) + "\n"
 
     def statement(self, name: str, pad: str) -> list[str]:
-        match self.draw.randrange(5):
+        match self.draw.randrange(6):
             case 0:
                 return [
                     f"{pad}if {self.condition(2)}:", f"{pad}    {name} = {self.number(2)}", f"{pad}else:",
@@ -58,8 +62,24 @@ class Writer:
             case 3 if len(self.floats) > 1:
                 kept = self.draw.choice(self.floats[1:])
                 return [f"{pad}{name} = {self.number(2)}", f"{pad}if {self.condition(1)}:", f"{pad}    {name} = {kept}"]
+            case 4:
+                return [f"{pad}{name} = {self.whole()} * 0.5"]
             case _:
                 return [f"{pad}{name} = {self.number(3)}"]
+
+    def whole(self) -> str:
+        """A fold of bools or of narrow integers over a short or a long range, or an `int(...)`."""
+        d = self.draw
+        if d.random() < 0.3:
+            return f"int({d.choice(('g', 'u'))}[{self.index(0)}]) * {d.randint(2, 300)}"
+        self.loops.append("k")
+        fold = d.choice(("sum", "sum", "math.prod", "np.sum", "max", "min"))
+        inner = d.choice((f"g[{self.index(0)}]", f"u[{self.index(0)}]", self.condition(1)))
+        self.loops.pop()
+        # A product of more uint8 than these is beyond what a float64 holds.
+        bounds = ("n", "1", "4") if fold == "math.prod" else ("n", "1", "4", "64", "65", "y.shape[0]")
+        test = f" if {self.condition(0)}" if d.random() < 0.3 and fold not in ("max", "min") else ""
+        return f"{fold}({inner} for k in range({d.choice(bounds)}){test})"
 
     def index(self, depth: int) -> str:
         at = self.draw.choice(["i", "j", *self.loops * 2])
@@ -115,6 +135,6 @@ def random_kernel(seed: int) -> tuple[str, Any]:
     text = w.text()
     name = f"<random kernel {seed}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    space: dict[str, Any] = {"np": np, "__name__": "random_kernels"}
+    space: dict[str, Any] = {"np": np, "math": math, "__name__": "random_kernels"}
     exec(compile(text, name, "exec"), space)
     return f"bounds={w.bounds}\n{text}", lt.kernel(bounds=w.bounds)(space["f"])
