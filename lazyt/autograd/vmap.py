@@ -230,7 +230,7 @@ class Recorded:
                 slot = slot.step.operands[-1]
             if slot is token._slot:
                 continue
-            if isinstance(slot, Slot) and getattr(slot.step.op, "lower", None) is effects.lower:
+            if isinstance(slot, Slot) and effects.is_effect(slot.step.op):
                 h = self.tr.effects[device] = new_tensor(slot)
                 self.tr.refs[slot.step.index] = ref(h)
             else:

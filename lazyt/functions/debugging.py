@@ -54,9 +54,9 @@ def callback(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None
 
     Each recorded call runs once, though nobody reads what it computes, at the next sync of the thread that recorded it;
     those of a device run in the order in which they were recorded. The result is ignored, and no gradient passes. What
-    it raises, the sync raises, with this line; it and the effects behind it are not tried again. Where a sync fails by
-    other data (an index out of range), an effect that ran may run again. A function is part of the program, so give the
-    same object each time: a new lambda is a new program. What it does with lazyt is computed apart.
+    it raises, that sync raises, whatever asked for it, with this line; the calls behind it run, and everything that is
+    pending is computed, before it does. A function is part of the program, so give the same object each time: a new
+    lambda is a new program. What it does with lazyt is computed apart.
 
     Equivalent of `jax.debug.callback`.
 

@@ -6,6 +6,7 @@ dtype family of their arguments: float32 in, float32 (or complex64) out.
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -120,11 +121,27 @@ def searchsorted(x: Array, values: Array, side: str) -> Array:
 EFFECTS = frozenset({"effect"})
 
 
+class _Calling(threading.local):
+    """Who makes the calls of effects on this thread (`runtime/effect_calls.py`)."""
+
+    effects: Any = None
+
+
+calling = _Calling()
+
+
 @register("effect")
 def effect(*given: Any) -> Array:
     """`effect(*arrays, call, n)`: the call on copies of the first n arrays; gives the token that orders effects."""
     *arrays, call, n = given
-    call([np.array(x)[()] for x in arrays[:n]])
+
+    def copies() -> list[Any]:
+        return [np.array(x)[()] for x in arrays[:n]]
+
+    if calling.effects is None:
+        call(copies())
+    else:
+        calling.effects.call(call, copies)
     return np.array(False)
 
 

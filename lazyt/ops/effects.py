@@ -38,3 +38,8 @@ def lower(b: Builder, *rest: Any) -> Node:
 def operation(name: str) -> OpDef:
     """The operation under which such effects are recorded. What one raises names the user's line."""
     return OpDef(name, lower, fallible=True, differentiable=False)
+
+
+def is_effect(op: Any) -> bool:
+    """Whether an operation is called for its effect."""
+    return getattr(op, "lower", None) is lower

@@ -163,7 +163,7 @@ def sync(*tensors: Any) -> None:
         if not tensors:
             pos = tr.pos
             again = pos.again
-            if again and not tr.syncs_forbidden and not tr.busy and not tr.mode.inference:
+            if again and not (tr.syncs_forbidden or tr.busy or tr.mode.inference or tr.effects):
                 # Mostly it does what the last one here did.
                 here = _getframe(1)
                 if again.lasti != here.f_lasti or again.code is not here.f_code:

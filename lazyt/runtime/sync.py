@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter, sleep
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from lazyt.errors import (
     site_of,
 )
 from lazyt.ir import dtypes
+from lazyt.ops.effects import is_effect
 from lazyt.runtime import memory
 from lazyt.runtime.first_run import Stepwise
 from lazyt.runtime.liveness import apart, commit, is_wanted, stand, wanted_of
@@ -46,10 +48,11 @@ from lazyt.tracing.trace import Slot, Trace, holding, local
 
 if TYPE_CHECKING:
     from lazyt.ir.residuals import Residuals
-    from lazyt.runtime import linked_parts
+    from lazyt.runtime import effect_calls, linked_parts
     from lazyt.runtime.partition import Partition
     from lazyt.runtime.templates import PartRun
 else:
+    effect_calls = on_demand.module("lazyt.runtime.effect_calls")
     linked_parts = on_demand.module("lazyt.runtime.linked_parts")
 
 # Syncs that come at a line which has nothing to do with what is computed.
@@ -101,6 +104,9 @@ def sync(
     if tr.busy:
         _read_aside(tr, cause, site, extra, asked)
         return
+    if tr.effects and not effect_calls.are_called(tr):
+        effect_calls.with_effects(tr, partial(sync, tr, cause, site, extra, asked))
+        return
     if pos.mode is not tr.mode:
         settle(tr)
         pos = tr.pos
@@ -141,6 +147,8 @@ def sync(
                 raised, fault = True, None
                 if isinstance(e, Exception) and _without(tr, e, snapshot, slots, holders, others, report):
                     raised = cause not in UNASKED if asked is None else asked._data is None
+                    # What an effect reads nobody else may read.
+                    raised = raised or (bool(tr.effects) and effect_calls.lost(tr))
                     tr.leave()
                 elif receipt.written and isinstance(report.plan, Plan):
                     # An interrupt after the inputs were overwritten: the results stand, and it goes on afterwards.
@@ -236,11 +244,17 @@ def _without(
         for s in snapshot.pos.steps():
             # NOTE: what a backward reads besides its operands led to one of them.
             reads = any(x.step in spoilt for x in s.operands if isinstance(x, Slot))
-            if reads or ((refused or s.op.fallible) and s.site in failing):
+            fails = refused or (s.op.fallible and not is_effect(s.op))
+            if reads or (fails and s.site in failing):
                 spoilt.add(s)
         good = [(s, h) for s, h in zip(slots, holders, strict=True) if s.step not in spoilt]
         want = [s for s, _ in good]
         segment = differentiable(tr, want)
+        left = effect_calls.left_over(tr, spoilt, failing if refused else ()) if tr.effects else []
+        for x in effect_calls.read_by(left, want) if left else ():
+            want.append(x)
+            good.append((x, Holder()))
+            good[-1][1]._slot = x
         rest = _Snapshot(tr, segment)
         rest.pos, rest.ext, rest.scalars, rest.inputs = snapshot.pos, snapshot.ext, snapshot.scalars, snapshot.inputs
         report.forget()  # what failed is not what ran
@@ -251,9 +265,11 @@ def _without(
             error, refused = e.with_traceback(None), refused or isinstance(e, NotSupportedError)
             continue
         # NOTE: a holder that was written is met at its old value too.
-        left = {id(h) for s, h in zip(slots, holders, strict=True) if s.step in spoilt}
-        still = [h for h in others if id(h) not in left]
+        unable = {id(h) for s, h in zip(slots, holders, strict=True) if s.step in spoilt}
+        still = [h for h in others if id(h) not in unable]
         commit(tr, want, [h for _, h in good], still, values, segment, rest.residuals)
+        if left:
+            effect_calls.make_left(left, dict(zip(want, values, strict=False)), rest)
         return True
     return False
 
@@ -280,12 +296,17 @@ def _compute(
     snapshot: _Snapshot, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None = None
 ) -> list[Data]:  # fmt: skip
     """Run the plan of this trace for these slots, one a device; raises with everything still pending."""
+    tr = snapshot.pos.owner
     if not snapshot.pos.mixed:
+        if tr.effects:
+            effect_calls.run_of(tr, snapshot.pos.device)
         return _compute_on_one(snapshot, want, report, receipt)
     values: dict[Slot, Data] = {}
     devices = dict.fromkeys(s.step.device for s in want)
     for d in devices:
         some = [s for s in want if s.step.device == d]
+        if tr.effects:
+            effect_calls.run_of(tr, d)
         found = _compute_on_one(snapshot, some, report, receipt if len(devices) == 1 else None)
         values.update(zip(some, found, strict=True))
     return [values[s] for s in want]

@@ -307,7 +307,7 @@ class Trace:
     """The pending program of one thread."""
 
     __slots__ = (
-        "_roots", "bound", "busy", "computing", "customs", "cut_site", "dropped", "eager", "effects",
+        "_roots", "bound", "busy", "called", "computing", "customs", "cut_site", "dropped", "eager", "effects",
         "ended", "expectations", "ext", "ext_root", "failed", "foreign", "history", "inner", "inputs", "last_refs",
         "left", "metas", "mode", "more", "n_new", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed",
         "report",
@@ -346,6 +346,7 @@ class Trace:
         self.history: Any = None  # what a trace has freed and overwritten (see autograd/reachability.py)
         self.customs: dict[Step, Any] = {}  # calls of custom functions, and what becomes of their cotangents
         self.effects: dict[str, Any] = {}  # by device, the token of the last effect, held so that a sync computes it
+        self.called: Any = None  # which effects were called (see runtime/effect_calls.py)
         self.foreign: dict[int, Slot] = {}  # id of a Data that several threads know -> the input it is here
         self.polled = 0  # how often another thread has computed values of this trace
         self.ext_root = self.ext = Ext()
@@ -418,7 +419,7 @@ class Trace:
         other.failed = True
         other.pos, other.ext, other.inputs = self.pos, self.ext, self.inputs
         other.scalars = self.scalars[: self.pos.scalar_start + self.pos.n_scalars]
-        # What it was to do for its effects is not tried again.
+        # What it was to do for its effects is done, or cannot be (see runtime/effect_calls.py).
         self.effects = {}
         # NOTE: all steps, or none: a program in two traces could never be computed.
         self._forget(prepared((s, "owner", other) for s in self.pos.steps()))
