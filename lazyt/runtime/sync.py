@@ -28,7 +28,6 @@ from lazyt.errors import (
     site_of,
 )
 from lazyt.ir import dtypes
-from lazyt.ops.effects import is_effect
 from lazyt.runtime import memory
 from lazyt.runtime.first_run import Stepwise
 from lazyt.runtime.liveness import apart, commit, is_wanted, stand, wanted_of
@@ -48,10 +47,12 @@ from lazyt.tracing.trace import Slot, Trace, holding, local
 
 if TYPE_CHECKING:
     from lazyt.ir.residuals import Residuals
+    from lazyt.ops import effects
     from lazyt.runtime import effect_calls, linked_parts
     from lazyt.runtime.partition import Partition
     from lazyt.runtime.templates import PartRun
 else:
+    effects = on_demand.module("lazyt.ops.effects")
     effect_calls = on_demand.module("lazyt.runtime.effect_calls")
     linked_parts = on_demand.module("lazyt.runtime.linked_parts")
 
@@ -244,7 +245,7 @@ def _without(
         for s in snapshot.pos.steps():
             # NOTE: what a backward reads besides its operands led to one of them.
             reads = any(x.step in spoilt for x in s.operands if isinstance(x, Slot))
-            fails = refused or (s.op.fallible and not is_effect(s.op))
+            fails = refused or (s.op.fallible and not effects.is_effect(s.op))
             if reads or (fails and s.site in failing):
                 spoilt.add(s)
         good = [(s, h) for s, h in zip(slots, holders, strict=True) if s.step not in spoilt]
