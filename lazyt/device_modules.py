@@ -14,7 +14,8 @@ from lazyt.functions import random
 from lazyt.interrupts import uninterrupted
 from lazyt.ir import dtypes
 from lazyt.runtime import device_names, plan_cache
-from lazyt.runtime.context import _Context, sync
+from lazyt.runtime.context import sync
+from lazyt.runtime.decorators import Context
 from lazyt.runtime.device import Device
 from lazyt.tracing import autocast, tracebacks
 from lazyt.tracing.current import restore_mode, set_mode
@@ -208,7 +209,7 @@ class Spans(list["interface.Span"]):
         self[:] = self._backend.take_spans(self._device)
 
 
-class ChosenDevice(_Context):
+class ChosenDevice(Context):
     """What `lt.npu.device(1)` gives."""
 
     def __init__(self, module: DeviceModule, device: Device) -> None:
@@ -227,7 +228,7 @@ class ChosenDevice(_Context):
         return ChosenDevice(self._module, self._device)
 
 
-class ChosenStream(_Context):
+class ChosenStream(Context):
     """What `lt.npu.stream(s)` gives."""
 
     def __init__(self, module: DeviceModule, stream: interface.Stream) -> None:

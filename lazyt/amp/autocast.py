@@ -11,7 +11,7 @@ from lazyt.errors import AutocastError
 from lazyt.functions.manipulation import astype
 from lazyt.interrupts import uninterrupted
 from lazyt.ir import dtypes
-from lazyt.runtime.context import _Context
+from lazyt.runtime.decorators import Context
 from lazyt.tracing.autocast import FIELD, default_dtype, region
 from lazyt.tracing.current import restore_mode, set_mode
 from lazyt.tracing.tensor_state import Handle
@@ -46,7 +46,7 @@ def _supported(kind: str) -> list[np.dtype]:
     return [dtypes.as_dtype(d) for d in registry.get(kind).autocast_dtypes]
 
 
-class autocast(_Context):  # noqa: N801 - a name that other programs rely on
+class autocast(Context):  # noqa: N801 - a name that other programs rely on
     """Record in mixed precision, in a `with` block or as a decorator.
 
     Products and convolutions of float32 operands compute in `dtype` (by default bfloat16 on the CPU and float16 on a
@@ -104,7 +104,7 @@ class autocast(_Context):  # noqa: N801 - a name that other programs rely on
     def __exit__(self, *exc: object) -> None:
         restore_mode(FIELD, self._before.pop())
 
-    def _again(self) -> _Context:
+    def _again(self) -> Context:
         return type(self)(self.device, self.dtype, self.enabled, self.cache_enabled)
 
 

@@ -19,7 +19,8 @@ from lazyt.ir.compression import BITS, PARTS_OF_A_BIT, Compression
 from lazyt.ir.passes.offload import LEAST
 from lazyt.ir.symbolic import hint, product
 from lazyt.ops.compression import DRAW, MIXED_DRAW
-from lazyt.runtime.context import _Context, sync
+from lazyt.runtime.context import sync
+from lazyt.runtime.decorators import Context
 from lazyt.runtime.device import Device
 from lazyt.runtime.memory_budget import Budget
 from lazyt.runtime.memory_policy import OFFLOAD, Policy, Saved
@@ -85,7 +86,7 @@ class _Block(NamedTuple):
     samples: np.ndarray | None = None
 
 
-class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
+class compress(Context):  # noqa: N801 - a context, as `lazyt.no_grad`
     """What is recorded in this block is kept for a backward in few bits, as a `with` block or a decorator.
 
     As ActNN (Chen et al., 2021), for any program: results are exact, and gradients are unbiased estimates. Arrays of
@@ -200,7 +201,7 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
         elif block.samples is not None:
             _check_samples(len(block.samples), tr.pos, block.start)
 
-    def _again(self) -> _Context:
+    def _again(self) -> Context:
         made = type(self)(self._bits, self._level, device=self._device)
         made._settings, made._sensitivity, made._samples = self._settings, self._sensitivity, self._samples
         return made

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from sys import _getframe
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from lazyt import on_demand
 from lazyt.backends.common import precision as precisions
@@ -13,6 +12,7 @@ from lazyt.backends.registry import host
 from lazyt.errors import SyncError
 from lazyt.interrupts import uninterrupted
 from lazyt.runtime import sync as syncing
+from lazyt.runtime.decorators import Context
 from lazyt.runtime.device import Device
 from lazyt.runtime.sync_report import SyncReport
 from lazyt.tracing.call_site import user_site
@@ -27,32 +27,12 @@ if TYPE_CHECKING:
 else:
     fallbacks = on_demand.module("lazyt.inspect.fallbacks")
 
-F = TypeVar("F", bound=Callable[..., Any])
+
+_new = object.__new__
 
 
-class _Context:
-    """A context manager that also decorates functions."""
-
-    def __enter__(self) -> Self:
-        raise NotImplementedError
-
-    def __exit__(self, *exc: object) -> None:
-        raise NotImplementedError
-
-    def __call__(self, f: F) -> F:
-        @wraps(f)
-        def inner(*args: Any, **kwargs: Any) -> Any:
-            with self._again():
-                return f(*args, **kwargs)
-
-        return inner  # type: ignore[return-value]
-
-    def _again(self) -> _Context:
-        return type(self)()
-
-
-class no_grad(_Context):  # noqa: N801 - a name that other programs rely on
-    """Record operations without gradients, in a `with` block or as a decorator.
+class no_grad(Context):  # noqa: N801 - a name that other programs rely on
+    """Record operations without gradients, in a `with` block or as a decorator, with parentheses or without.
 
     >>> import lazyt as lt
     >>> w = lt.tensor([1.0], requires_grad=True)
@@ -60,6 +40,10 @@ class no_grad(_Context):  # noqa: N801 - a name that other programs rely on
     ...     (w * 2).requires_grad
     False
     """
+
+    def __new__(cls, f: Any = None) -> Self:
+        made = _new(cls)
+        return made if f is None else made(f)  # a decorator without parentheses
 
     def __enter__(self) -> Self:
         self._before = set_grad_mode(False)
@@ -70,8 +54,12 @@ class no_grad(_Context):  # noqa: N801 - a name that other programs rely on
         restore_grad_mode(self._before)
 
 
-class enable_grad(_Context):  # noqa: N801
+class enable_grad(Context):  # noqa: N801
     """Record gradients again inside `no_grad`."""
+
+    def __new__(cls, f: Any = None) -> Self:
+        made = _new(cls)
+        return made if f is None else made(f)  # a decorator without parentheses
 
     def __enter__(self) -> Self:
         self._before = set_grad_mode(True)
@@ -82,7 +70,7 @@ class enable_grad(_Context):  # noqa: N801
         restore_grad_mode(self._before)
 
 
-class device(Device, _Context):  # noqa: N801 - the Array API's word
+class device(Device, Context):  # noqa: N801 - the Array API's word
     """A device by its name, or by kind and number; as a context, where values that are made from nothing are made.
 
     Those are zeros, ranges, random numbers. It is what `to`, `device=` and `map_location` take, and equals the name.
@@ -116,7 +104,7 @@ class device(Device, _Context):  # noqa: N801 - the Array API's word
         restore_device(self._before[0])
         self._before = self._before[1]
 
-    def _again(self) -> _Context:
+    def _again(self) -> Context:
         return type(self)(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -183,7 +171,7 @@ def sync(*tensors: Any) -> None:
         raise
 
 
-class no_sync(_Context):  # noqa: N801
+class no_sync(Context):  # noqa: N801
     """Refuse hidden syncs: SyncError at the line that would compute.
 
     On a GPU also at the end of the block, naming what was recorded in it that has no GPU form: a sync would wait for
@@ -212,7 +200,7 @@ class no_sync(_Context):  # noqa: N801
             raise SyncError(f"no_sync (entered at {site}): a sync would wait for the host to do{lines}")
 
 
-class expect(_Context):  # noqa: N801
+class expect(Context):  # noqa: N801
     """Assert what happens inside the block: how many syncs, new plans, compiles and kernels. For tests.
 
     Raises SyncError at the end of the block, naming every sync with its cause, where a count differs.
@@ -265,7 +253,7 @@ class expect(_Context):  # noqa: N801
             raise SyncError(f"expect (entered at {self.site}): {'; '.join(wrong)}{lines}")
 
 
-class eager(_Context):  # noqa: N801
+class eager(Context):  # noqa: N801
     """Run each operation as it is recorded, with identical results; for debugging.
 
     >>> import lazyt as lt

@@ -8,7 +8,6 @@ until the plan, with its arena laid out, is within the budget. Nothing runs mean
 
 from __future__ import annotations
 
-from contextlib import ContextDecorator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -22,6 +21,7 @@ from lazyt.ir.passes.compress_choice import is_choosable
 from lazyt.ir.passes.recomputation import Choice, Wish
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
+from lazyt.runtime.decorators import Context
 from lazyt.runtime.memory import size_of
 from lazyt.runtime.memory_policy import Policy, Saved, verdict_of
 from lazyt.tracing.current import restore_mode, set_mode
@@ -70,7 +70,7 @@ class Budget(NamedTuple):
         return "a policy" if self.nbytes is None else bytes_text(self.nbytes)
 
 
-class budget(ContextDecorator):  # noqa: N801 - a context, as `lazyt.no_grad`
+class budget(Context):  # noqa: N801 - a context, as `lazyt.no_grad`
     """Plan what is recorded in this block, or decorated function, so that a training step stays within so many bytes.
 
     nbytes: bytes, or text such as "2 GiB" or "512 MB"; None: no bound, only the policy. What counts is what a sync
@@ -129,6 +129,9 @@ class budget(ContextDecorator):  # noqa: N801 - a context, as `lazyt.no_grad`
             del self._before[tr]
         else:
             self._before[tr] = outer
+
+    def _again(self) -> Self:
+        return self
 
 
 class Bounds(NamedTuple):

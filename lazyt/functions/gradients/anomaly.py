@@ -16,7 +16,7 @@ from lazyt.interrupts import uninterrupted
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.graph import Node
 from lazyt.runtime import memory
-from lazyt.runtime.context import _Context
+from lazyt.runtime.decorators import Context
 from lazyt.tracing.lower import lower
 from lazyt.tracing.steps import INPUT
 from lazyt.tracing.tensor_state import Handle
@@ -109,7 +109,7 @@ def _refused(found: list[tuple[Node, Any]], stands: Mapping[Node, Node]) -> Auto
     return AutogradError(text)
 
 
-class set_detect_anomaly(_Context):  # noqa: N801 - a name that other programs rely on
+class set_detect_anomaly(Context):  # noqa: N801 - a name that other programs rely on
     """Detect anomalies or not, from now on; as a `with` block only there. As `torch.autograd.set_detect_anomaly`.
 
     >>> import lazyt as lt
@@ -138,14 +138,14 @@ class set_detect_anomaly(_Context):  # noqa: N801 - a name that other programs r
         _enabled = self._was
         watchers[:] = self._before
 
-    def _again(self) -> _Context:
+    def _again(self) -> Context:
         return type(self)(self.mode, self.check_nan)
 
 
 _enabled = False
 
 
-class detect_anomaly(_Context):  # noqa: N801 - as above
+class detect_anomaly(Context):  # noqa: N801 - as above
     """In the `with` block, a backward that gives a NaN is an AutogradError that names the operation and its line.
 
     It also names the first value of the forward pass that is not finite, and where it was recorded: nan or inf. Each
@@ -174,7 +174,7 @@ class detect_anomaly(_Context):  # noqa: N801 - as above
     def __exit__(self, *exc: object) -> None:
         self._set.__exit__(*exc)
 
-    def _again(self) -> _Context:
+    def _again(self) -> Context:
         return type(self)(self.check_nan)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Self
 
 from lazyt.interrupts import uninterrupted
-from lazyt.runtime.context import _Context
+from lazyt.runtime.decorators import Context
 from lazyt.tracing.current import restore_grad_mode, return_to, set_grad_mode, switch_mode
 from lazyt.tracing.inference import mark
 from lazyt.tracing.tensor_state import Inference
 from lazyt.tracing.trace import local
 
 
-class set_grad_enabled(_Context):  # noqa: N801 - a name that other programs rely on
+class set_grad_enabled(Context):  # noqa: N801 - a name that other programs rely on
     """Record gradients or not, from now on; as a `with` block or a decorator only there. As `torch.set_grad_enabled`.
 
     >>> import lazyt as lt
@@ -39,11 +39,11 @@ class set_grad_enabled(_Context):  # noqa: N801 - a name that other programs rel
         restore_grad_mode(self._before)  # a decorator: nothing changes here
         return super().__call__(f)
 
-    def _again(self) -> _Context:
+    def _again(self) -> Context:
         return type(self)(self.mode)
 
 
-class inference_mode(_Context):  # noqa: N801 - as above
+class inference_mode(Context):  # noqa: N801 - as above
     """Record without gradients, in a `with` block or as a decorator. As `torch.inference_mode`.
 
     What is made here is an inference tensor: outside it may not be written in place, nor be read by a derivative
@@ -58,6 +58,13 @@ class inference_mode(_Context):  # noqa: N801 - as above
     >>> x.requires_grad, x.is_inference(), x.clone().is_inference()
     (False, True, False)
     """
+
+    def __new__(cls, mode: Any = True) -> Self:
+        made = super().__new__(cls)
+        if not callable(mode):
+            return made
+        made.mode = True  # a decorator without parentheses
+        return made(mode)  # type: ignore[no-any-return]
 
     def __init__(self, mode: bool = True) -> None:
         self.mode = bool(mode)
@@ -80,7 +87,7 @@ class inference_mode(_Context):  # noqa: N801 - as above
         finally:
             return_to(self._before)
 
-    def _again(self) -> _Context:
+    def _again(self) -> Context:
         return type(self)(self.mode)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from lazyt.config import HOST
 from lazyt.interrupts import uninterrupted
-from lazyt.runtime.context import _Context
+from lazyt.runtime.decorators import Context
 from lazyt.tracing.refusals import check_function
 
 
@@ -26,7 +26,7 @@ def packers() -> tuple[Callable[[Any], Any], Callable[[Any], Any]] | None:
     return hooks[-1] if hooks else None
 
 
-class saved_tensors_hooks(_Context):  # noqa: N801 - a name that other programs rely on
+class saved_tensors_hooks(Context):  # noqa: N801 - a name that other programs rely on
     """In the `with` block, keep `pack(x)` in place of each saved tensor x; `unpack` makes a tensor of it again.
 
     As `torch.autograd.graph.saved_tensors_hooks`, for what a `Function` saves by `save_for_backward`: packed when it is
@@ -68,7 +68,7 @@ class saved_tensors_hooks(_Context):  # noqa: N801 - a name that other programs 
     def __exit__(self, *exc: object) -> None:
         _local.hooks = self._before
 
-    def _again(self) -> _Context:
+    def _again(self) -> Context:
         return type(self)(self.pack_hook, self.unpack_hook)
 
 
@@ -87,7 +87,7 @@ class save_on_cpu(saved_tensors_hooks):  # noqa: N801 - as above
         super().__init__(_to_host, _from_host)
         self.pin_memory = pin_memory
 
-    def _again(self) -> _Context:
+    def _again(self) -> Context:
         return type(self)(self.pin_memory)
 
 
