@@ -159,9 +159,10 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(query @ key.T * scale) @ value over (..., length, features); scale is by default 1 / sqrt(features).
 
-    A bool mask says which keys a query sees, another one is added to the products; `is_causal` hides later keys. With
-    `enable_gqa`, (..., heads, length, features) of key and value are shared by equal groups of the query's heads.
-    Raises ShapeError if the shapes do not fit. As `torch.nn.functional.scaled_dot_product_attention`.
+    A bool mask says which keys a query sees, another one is added to the products; a query that sees none gives 0.
+    `is_causal` hides later keys. With `enable_gqa`, (..., heads, length, features) of key and value are shared by equal
+    groups of the query's heads. Raises ShapeError if the shapes do not fit. As
+    `torch.nn.functional.scaled_dot_product_attention`.
 
     >>> import lazyt as lt
     >>> q = lt.ones((1, 2, 4))

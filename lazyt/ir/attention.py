@@ -7,6 +7,7 @@ q (..., T, D), k (..., S, D), v (..., S, E), o and ct (..., T, E), l and delta (
 `by` is a number (0-d), and no derivative by it is asked for. Where a backend asks for it (`on_halves`) q, k, v, o, ct
 and the gradients are halves, l and delta float32.
 A mask has their rank, each of its leading extents and T may be 1: bool says which keys a query sees, else it is added.
+A row whose keys a mask hides all is 0, without gradients, and its l is inf: every weight made from that is 0.
 The static says whether query i sees keys up to i only. The gradient recomputes the weights from l (Dao et al., 2022).
 
 Backends without code for it compute products instead (`by_products`):
@@ -90,16 +91,21 @@ def along(b: Builder, row: Node, like: Node) -> Node:
     return b.expand(b.reshape(row, (*row.shape, 1)), like.shape)
 
 
-def weights(b: Builder, s: Node, stop: Callable[[Node], Node] = lambda n: n) -> tuple[Node, Node]:
+def weights(b: Builder, s: Node, masked: bool, stop: Callable[[Node], Node] = lambda n: n) -> tuple[Node, Node]:
     """The softmax of scores along rows, and the log of the sum of their exp. `stop` keeps derivatives from the maximum.
 
-    As it is recorded for `softmax`: rows of -inf alone are NaN.
+    As it is recorded for `softmax`; where there is a mask rows of -inf alone are 0, and their log is inf.
     """
     last = (s.ndim - 1,)
     top = stop(b.reduce("max", s, last))
+    unseen = b.eq(top, b.constant(-math.inf, s.dtype)) if masked else None
+    # NOTE: a choice for each row, so scores are passed over no more often.
+    top = top if unseen is None else b.select(unseen, b.constant(0, s.dtype), top)
     e = b.exp(b.sub(s, along(b, top, s)))
     total = b.reduce("sum", e, last)
-    return b.div(e, along(b, total, s)), b.add(top, b.log(total))
+    total = total if unseen is None else b.select(unseen, b.constant(1, s.dtype), total)
+    log = b.add(top, b.log(total))
+    return b.div(e, along(b, total, s)), log if unseen is None else b.select(unseen, b.constant(math.inf, s.dtype), log)
 
 
 def by_products(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
@@ -107,7 +113,7 @@ def by_products(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ..
     at, causal = mask_of(n), causal_of(n)
     q, k, v, by = (*operands[:3], operands[-1])
     mask = None if at is None else operands[at]
-    w, l = weights(b, scores(b, q, k, mask, by, causal))  # noqa: E741 - as above
+    w, l = weights(b, scores(b, q, k, mask, by, causal), mask is not None)  # noqa: E741 - as above
     assert isinstance(n.attrs, g.Opaque)
     if n.attrs.fn == "attention":
         return b.matmul(w, v), l
@@ -178,9 +184,11 @@ def attention_of(xp: Any, q: Array, k: Array, v: Array, *rest: Any) -> tuple[Arr
     *mask, by, causal = rest
     s = _scores(xp, q, k, mask[0] if mask else None, by, causal)
     top = s.max(-1, keepdims=True)
+    unseen = (top == -xp.inf) & bool(mask)
+    top = xp.where(unseen, 0, top)
     e = xp.exp(s - top)
-    total = e.sum(-1, keepdims=True)
-    return (e / total) @ v, (top + xp.log(total))[..., 0]
+    total = xp.where(unseen, 1, e.sum(-1, keepdims=True))
+    return (e / total) @ v, xp.where(unseen, xp.inf, top + xp.log(total))[..., 0]
 
 
 def gradient_of(xp: Any, q: Array, k: Array, v: Array, *rest: Any) -> tuple[Array, Array, Array]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.attention import attention as call_attention
+from lazyt.ir.attention import attention as call_attention, weights
 from lazyt.ir.builder import broadcast_shapes
 from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
@@ -141,11 +141,11 @@ def attention(b: Builder, q: Node, k: Node, v: Node, *rest: Any) -> Node:
             scores = b.select(b.expand_to(mask, shape), scores, low)
         else:
             scores = b.add(scores, b.expand_to(b.cast(mask, work), shape))
-    weights = SOFTMAX.lower(b, scores, -1)
-    assert not isinstance(weights, tuple), "softmax has one result"
+    w = weights(b, scores, True, b.stop)[0] if masked else SOFTMAX.lower(b, scores, -1)
+    assert not isinstance(w, tuple), "softmax has one result"
     if drops:
-        weights = dropped(b, weights, *operands[masked + 1 :])
-    return b.cast(matmul_nodes(b, name, weights, v), d)
+        w = dropped(b, w, *operands[masked + 1 :])
+    return b.cast(matmul_nodes(b, name, w, v), d)
 
 
 def _as_call(
@@ -186,8 +186,10 @@ def _attention_numpy(
         s = np.where(np.tri(*s.shape[-2:]) > 0, s, -np.inf)
     if attn_mask is not None:
         s = np.where(attn_mask, s, -np.inf) if attn_mask.dtype == bool else s + attn_mask
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return np.asarray(e / e.sum(-1, keepdims=True) @ v).astype(query.dtype)
+    top = s.max(-1, keepdims=True)
+    unseen = (top == -np.inf) & (attn_mask is not None)
+    e = np.exp(s - np.where(unseen, 0, top))
+    return np.asarray(e / np.where(unseen, 1, e.sum(-1, keepdims=True)) @ v).astype(query.dtype)
 
 
 _Q, _K, _V = (samples.array((2, 3, n, 4), seed=n) for n in (5, 6, 7))

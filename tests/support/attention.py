@@ -80,8 +80,9 @@ def exact(q, k, v, ct, mask=None, is_causal=False, scale=None):
         s = np.where(np.tri(*s.shape[-2:]) > 0, s, -np.inf)
     if mask is not None:
         s = np.where(mask, s, -np.inf) if mask.dtype == bool else s + mask
-    w = np.exp(s - s.max(-1, keepdims=True))
-    w /= w.sum(-1, keepdims=True)
+    top = s.max(-1, keepdims=True)
+    w = np.exp(s - np.where(top == -np.inf, 0, top))
+    w /= np.where(top == -np.inf, 1, w.sum(-1, keepdims=True))  # a row without keys is 0
     p = ct @ np.swapaxes(v, -1, -2)
     ds = w * (p - (w * p).sum(-1, keepdims=True))
     out = [w @ v, ds @ k * scale, np.swapaxes(ds, -1, -2) @ q * scale, np.swapaxes(w, -1, -2) @ ct]

@@ -41,7 +41,7 @@ def _attention(b: Builder, n: Node, cts: Cotangents) -> Cotangents:
         return *found, None
     # NOTE: has all weights at once, but is as large itself; dead code where nobody asks for it.
     s = scores(b, q, k, masks[0], by, causal)
-    w = Value(b, weights(b, s, b.stop)[0])
+    w = Value(b, weights(b, s, True, b.stop)[0])
     p = Value(b, ct) @ Value(b, v).H
     return *found, _mask(b, masks[0], w * (p - Value(b, along(b, delta, s)))), None
 
@@ -55,7 +55,7 @@ def _attention_gradient(b: Builder, n: Node, cts: Cotangents) -> Cotangents:
     at, causal = mask_of(n), causal_of(n)
     q, k, v, ct, by = (Value(b, x) for x in (*n.operands[:3], *n.operands[-2:]))
     mask = None if at is None else n.operands[at]
-    w = Value(b, weights(b, scores(b, q.node, k.node, mask, by.node, causal), b.stop)[0])
+    w = Value(b, weights(b, scores(b, q.node, k.node, mask, by.node, causal), mask is not None, b.stop)[0])
 
     def total(x: Value) -> Value:
         return Value(b, along(b, b.reduce("sum", x.node, (x.node.ndim - 1,)), x.node))

@@ -80,7 +80,7 @@ def _attention(b: Builder, n: Node, ts: Tangents, used: frozenset[int]) -> Tange
     at, (q, k, v), by = mask_of(n), n.operands[:3], n.operands[-1]
     mask = None if at is None else n.operands[at]
     s = scores(b, q, k, mask, by, causal_of(n))
-    w = weights(b, s, b.stop)[0]
+    w = weights(b, s, mask is not None, b.stop)[0]
     parts: list[Node] = []
     if ts[0] is not None:
         parts.append(b.mul(b.matmul(ts[0], transposed(b, k)), by))

@@ -110,21 +110,26 @@ class TestAgainstItsProducts:
 
     @pytest.mark.parametrize("on", [True, False])
     @pytest.mark.parametrize("mask", ["bool", "added"])
-    def test_a_row_without_keys_is_not_a_number(self, on, mask, monkeypatch):
+    def test_a_row_without_keys_is_0(self, on, mask, monkeypatch):
         monkeypatch.setitem(plan_cache.settings, "attention", on)
-        q, k, v, ct = operands("usual")
-        seen = np.ones((64, 64), bool)
-        seen[3] = False
-        if mask == "added":
-            seen = np.where(seen, 0, -np.inf).astype("float32")
-        (y, dq, dk, dv, *_), calls = results(q, k, v, ct, seen)
-        assert calls == 2 * on
-        rest = np.arange(64) != 3
-        for x in (y, dq):
-            assert np.isnan(x[:, :, 3]).all()
-            assert np.isfinite(x[:, :, rest]).all()
-        assert np.isnan(dk).all()
-        assert np.isnan(dv).all()
+        for size, dtype in (("usual", "float32"), ("odd", "float64"), ("several units", "float32")):
+            q, k, v, ct = operands(size, dtype=dtype)
+            seen = np.random.default_rng(2).random((q.shape[-2], k.shape[-2])) < 0.6
+            seen[:, 0] = True
+            unseen = np.arange(len(seen)) % 7 == 3
+            seen[unseen] = False
+            added = np.where(seen, 0.5, -np.inf).astype(dtype)
+            found, calls = results(q, k, v, ct, added if mask == "added" else seen)
+            assert calls == 2 * on
+            # By NumPy, of the rows that see something.
+            at = [x[:, :, ~unseen] for x in (q, ct)]
+            y, dq, dk, dv, *of_mask = exact(at[0], k, v, at[1], (added if mask == "added" else seen)[~unseen])
+            close([found[0][:, :, ~unseen], found[1][:, :, ~unseen], *found[2:4]], [y, dq, dk, dv], dtype)
+            for x in found[:2]:
+                assert not x[:, :, unseen].any()
+            if of_mask:
+                close([found[4][~unseen]], of_mask, dtype, factor=400)
+                assert not found[4][unseen].any()
 
     @pytest.mark.parametrize("on", [True, False])
     def test_the_first_keys_may_all_be_hidden(self, on, monkeypatch):

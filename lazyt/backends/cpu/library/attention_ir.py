@@ -77,12 +77,19 @@ class _Forward(Writer):
                 self.store(f, self.load(f, a) * scale, a)
 
     def finish(self) -> None:
-        """`(o, state, e)`: o divided by the sums, and the logarithms of the rows in place of the maxima."""
+        """`(o, state, e)`: o divided by the sums, and the logarithms of the rows in place of the maxima.
+
+        A row whose keys are all masked has a sum of 0: it is divided by inf, and its logarithm is inf.
+        """
         f, nv = Function(), self.tile.vectors
         sums = [self.load(f, a) for a in self.part(f, "%state", 1, nv)]
+        if self.mask:
+            sums = [where(x.eq(0.0), math.inf, x) for x in sums]
         self.scaled(f, [1.0 / x for x in sums], nv)
         for at, x in zip(self.part(f, "%state", 0, nv), sums, strict=True):
             top = self.load(f, at)
+            if self.mask:
+                top = where(top.eq(-math.inf), 0.0, top)
             self.store(f, top + self.rules["log"](x), at)
         f.line("ret void")
         params = "ptr %o, ptr %state, i64 %e"

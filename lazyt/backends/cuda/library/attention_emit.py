@@ -83,8 +83,10 @@ _FORWARD = """
         for (int d = NEIGHBOUR; d < NEIGHBOUR * ACROSS; d *= 2) sum += __shfl_xor_sync(LT_WARP, sum, d);
         const s64 line = matrix * queries + q0 + query;
         if (query < q_live) {
-            if (asked) lt_put<E>(o_out + line * E, o[r], (T)1 / sum, column);
-            if (column == 0 && logs) l_out[line] = top[r] + lt_log(sum);
+            // A row whose keys are all masked has a sum of 0: it is 0, and its logarithm inf.
+            const bool unseen = MASKED && sum == 0;
+            if (asked) lt_put<E>(o_out + line * E, o[r], unseen ? (T)0 : (T)1 / sum, column);
+            if (column == 0 && logs) l_out[line] = unseen ? -LOW : top[r] + lt_log(sum);
         }
     }
 }
