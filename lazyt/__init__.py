@@ -242,11 +242,11 @@ def __getattr__(name: str) -> _Any:
     if name in _ON_DEMAND or name in _MODULES:
         return _import_module(f"lazyt.{name}")
     if name == "__version__":
-        return globals().setdefault(name, _import_module("importlib.metadata").version("lazyt"))
+        return globals().setdefault(name, _on_demand.load("importlib.metadata").version("lazyt"))
     if name in _OF_AMP:
-        return globals().setdefault(name, getattr(_import_module("lazyt.amp"), name))
+        return globals().setdefault(name, getattr(_on_demand.load("lazyt.amp"), name))
     if not name.startswith("_") and _is_kind(name) and name != _HOST:
-        return _import_module("lazyt.device_modules").module_of(name)
+        return _on_demand.load("lazyt.device_modules").module_of(name)
     raise _missing(name)
 
 

@@ -29,8 +29,8 @@ TOP = Path(__file__).parent.parent
 
 # The packages, foundations first. A module may import its own package and those above it in this list.
 ORDER = (
-    "on_demand",
     "errors",
+    "on_demand",
     "config",
     "interrupts",
     "forking",
