@@ -12,6 +12,7 @@ from lazyt.functions.arguments import adopted, record, record_one, tensor, tenso
 from lazyt.functions.creation import arange
 from lazyt.functions.elementwise import conj
 from lazyt.functions.manipulation import astype, expand_dims, ravel, reshape, squeeze
+from lazyt.functions.numpy_calls import refuse_gradient
 from lazyt.functions.products import matmul, vecdot
 from lazyt.functions.searching import host
 from lazyt.ir import dtypes
@@ -216,6 +217,7 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike) -> Tensor:
     >>> lt.setxor1d([1, 2], [2, 3]).tolist()
     [1, 3]
     """
+    refuse_gradient("setxor1d", (ar1, ar2), "which elements there are depends on their values")
     return adopted(np.setxor1d(host(ar1, "setxor1d"), host(ar2, "setxor1d")), ar1, ar2)
 
 

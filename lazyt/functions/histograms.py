@@ -11,7 +11,7 @@ import numpy as np
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import tensor, tensors
 from lazyt.functions.joining import stack
-from lazyt.functions.numpy_calls import record_numpy
+from lazyt.functions.numpy_calls import record_numpy, refuse_gradient
 from lazyt.functions.reductions import max, min
 from lazyt.functions.searching import host
 from lazyt.ir import dtypes
@@ -70,6 +70,7 @@ def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights
     [0.0, 0.5, 1.0]
     """
     if isinstance(bins, str):
+        refuse_gradient("numpy.histogram_bin_edges", (a,))
         return tensor(np.histogram_bin_edges(host(a, "histogram_bin_edges"), bins, range, weights))
     t = tensor(a)
     edges = _edges("histogram_bin_edges", bins, t)
@@ -135,6 +136,7 @@ def histogramdd(
     >>> lt.histogramdd(lt.asarray([[0.0, 0.0], [1.0, 1.0]]), bins=2)[0].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
+    refuse_gradient("numpy.histogramdd", sample if isinstance(sample, list | tuple) else (sample,))
     points = (
         tensor(sample)
         if not isinstance(sample, list | tuple)

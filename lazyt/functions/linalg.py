@@ -15,10 +15,11 @@ from lazyt.functions.creation import eye, full_like
 from lazyt.functions.elementwise import isfinite, isnan
 from lazyt.functions.logic import logical_and, logical_not, not_equal, where
 from lazyt.functions.manipulation import astype, moveaxis, reshape
+from lazyt.functions.numpy_calls import refuse_gradient
 from lazyt.functions.products import cross, matmul, matrix_transpose, tensordot, vecdot
 from lazyt.functions.reductions import all as all_, any as any_
 from lazyt.ir import dtypes
-from lazyt.ir.library_calls import check_svd
+from lazyt.ir.library_calls import NO_GRADIENT, check_svd
 from lazyt.ops import linalg as ops
 from lazyt.ops.axes import integer
 from lazyt.tracing.autocast import autocasts
@@ -179,6 +180,7 @@ def eig(x: Any, /) -> EigResult:
     >>> lt.linalg.eig(lt.asarray([[2.0]])).eigenvalues.tolist()
     [(2+0j)]
     """
+    refuse_gradient("linalg.eig", (x,), NO_GRADIENT["linalg_eig"])
     return EigResult(*record_many(ops.EIG, (x,)))
 
 
@@ -191,6 +193,7 @@ def eigvals(x: Any, /) -> Tensor:
     >>> lt.linalg.eigvals(lt.asarray([[2.0]])).tolist()
     [(2+0j)]
     """
+    refuse_gradient("linalg.eigvals", (x,), NO_GRADIENT["linalg_eigvals"])
     return record(ops.EIGVALS, (x,))
 
 
@@ -411,12 +414,20 @@ def multi_dot(arrays: Sequence[Any], /) -> Tensor:
 def lstsq(a: Any, b: Any, /, rcond: float | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The x that makes |a @ x - b| least: (x, residuals, rank, singular values). A sync: the residuals' shape is data.
 
-    Raises LinAlgError if it does not converge, as with NaN or an infinity in a. As `numpy.linalg.lstsq`.
+    a is one matrix, and no gradient passes: `pinv(a) @ b` has stacks and gradients. Raises ShapeError, AutogradError;
+    LinAlgError if it does not converge, as with NaN or an infinity in a. As `numpy.linalg.lstsq`.
 
     >>> import lazyt as lt
     >>> lt.linalg.lstsq(lt.asarray([[2.0], [2.0]]), lt.asarray([4.0, 4.0]))[0].shape
     (1,)
     """
+    a, b = tensors((a, b))
+    if len(a.shape) != 2 or len(b.shape) not in (1, 2) or a.shape[0] != b.shape[0]:
+        raise ShapeError(
+            "linalg.lstsq: a matrix (m, n) and a vector (m,) or matrix (m, k) are required, got shapes "
+            f"{tuple(a.shape)} and {tuple(b.shape)}; pinv(a) @ b takes stacks"
+        )
+    refuse_gradient("linalg.lstsq", (a, b), "the host computes it; pinv(a) @ b has one")
     left = tensor(a).numpy()
     check_svd(left)
     found = np.linalg.lstsq(left, tensor(b).numpy(), rcond=rcond)

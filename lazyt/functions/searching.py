@@ -8,6 +8,7 @@ import numpy as np
 
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import adopted, found_on_device, record, record_view, tensor, tensors
+from lazyt.functions.numpy_calls import refuse_gradient
 from lazyt.ops import arithmetic, logic, manipulation, searching as ops
 from lazyt.tracing.tensor_state import Handle
 
@@ -147,6 +148,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     >>> lt.bincount(lt.asarray([0, 2, 2])).tolist()
     [1, 0, 2]
     """
+    refuse_gradient("bincount", (x, weights), "the host computes it; index_add(zeros(n), 0, x, weights) has one")
     a = host(x, "bincount")
     refused = f"bincount: a vector of numbers that are at least 0 is required, got shape {a.shape}"
     if a.ndim != 1:

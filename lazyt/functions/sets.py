@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lazyt.functions.arguments import adopted, found_on_device
+from lazyt.functions.numpy_calls import refuse_gradient
 from lazyt.functions.searching import host
 from lazyt.ops.axes import one_axis
 
@@ -48,6 +49,10 @@ class UniqueInverseResult(NamedTuple):
     inverse_indices: Tensor
 
 
+# Why no gradient passes through these functions.
+_WHY = "which elements there are depends on their values"
+
+
 def _keys(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """What NumPy can sort: bfloat16 as float32."""
     return a.astype(np.float32) if a.dtype.kind == "V" else a
@@ -60,6 +65,7 @@ def unique_values(x: Any, /) -> Tensor:
     >>> lt.unique_values(lt.asarray([2, 1, 2])).tolist()
     [1, 2]
     """
+    refuse_gradient("unique_values", (x,), _WHY)
     if there := found_on_device(x, "unique_values", "unique", False):
         return there[0]
     a = host(x, "unique_values")
@@ -73,6 +79,7 @@ def unique_counts(x: Any, /) -> UniqueCountsResult:
     >>> lt.unique_counts(lt.asarray([2, 1, 2])).counts.tolist()
     [1, 2]
     """
+    refuse_gradient("unique_counts", (x,), _WHY)
     if there := found_on_device(x, "unique_counts", "unique", False):
         return UniqueCountsResult(there[0], there[3])
     a = host(x, "unique_counts")
@@ -87,6 +94,7 @@ def unique_inverse(x: Any, /) -> UniqueInverseResult:
     >>> lt.unique_inverse(lt.asarray([2, 1, 2])).inverse_indices.tolist()
     [1, 0, 1]
     """
+    refuse_gradient("unique_inverse", (x,), _WHY)
     if there := found_on_device(x, "unique_inverse", "unique", False):
         return UniqueInverseResult(there[0], there[2])
     a = host(x, "unique_inverse")
@@ -101,6 +109,7 @@ def unique_all(x: Any, /) -> UniqueAllResult:
     >>> lt.unique_all(lt.asarray([2, 1, 2])).indices.tolist()
     [1, 0]
     """
+    refuse_gradient("unique_all", (x,), _WHY)
     if there := found_on_device(x, "unique_all", "unique", False):
         return UniqueAllResult(*there)
     a = host(x, "unique_all")
@@ -127,6 +136,7 @@ def unique(
     >>> lt.unique(lt.asarray([2, 1, 2])).tolist()
     [1, 2]
     """
+    refuse_gradient("unique", (x,), _WHY)
     if axis is None and (there := found_on_device(x, "unique", "unique", bool(equal_nan))):
         wanted = [t for t, w in zip(there, (True, return_index, return_inverse, return_counts), strict=True) if w]
         return tuple(wanted) if len(wanted) > 1 else wanted[0]
@@ -146,6 +156,7 @@ def union1d(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.union1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
     [1, 2, 3]
     """
+    refuse_gradient("union1d", (x1, x2), _WHY)
     return adopted(np.union1d(host(x1, "union1d"), host(x2, "union1d")), x1, x2)
 
 
@@ -156,6 +167,7 @@ def intersect1d(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.intersect1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
     [1]
     """
+    refuse_gradient("intersect1d", (x1, x2), _WHY)
     return adopted(np.intersect1d(host(x1, "intersect1d"), host(x2, "intersect1d")), x1, x2)
 
 
@@ -166,4 +178,5 @@ def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.setdiff1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
     [3]
     """
+    refuse_gradient("setdiff1d", (x1, x2), _WHY)
     return adopted(np.setdiff1d(host(x1, "setdiff1d"), host(x2, "setdiff1d")), x1, x2)
