@@ -89,6 +89,7 @@ class Fetcher:
 
     def _next(self, request: Any) -> Any:
         if self.rest is None:
+            self.rest = iter(())  # where there is no iterator, it ends
             self.rest = iter(self.recipe.dataset)
         if not self.recipe.batched:
             return self.recipe.collate(next(self.rest))

@@ -37,6 +37,7 @@ class DataLoader:
 
     Workers send batches through shared memory. Starting them is a sync. An exception of a worker is raised in the loop,
     with its traceback; a worker that dies, or needs more than `timeout` seconds, raises WorkerError. Ctrl-C ends them.
+    Who catches the exception of a batch, around `next`, goes on with the batch after it.
 
     >>> import lazyt as lt
     >>> data = lt.data.TensorDataset(lt.arange(4.0), lt.arange(4))
@@ -109,7 +110,7 @@ class DataLoader:
         self._workers: Workers | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        return _given(self, _made_by_workers(self) if self.num_workers else _made_here(self))
+        return _Batches(self, _made_by_workers(self) if self.num_workers else _made_here(self))
 
     def __len__(self) -> int:
         if isinstance(self.dataset, IterableDataset):
@@ -151,12 +152,33 @@ def _check_workers(count: Any, timeout: Any, prefetch: Any, persistent: Any, con
         )
 
 
-def _given(loader: DataLoader, made: Iterator[tuple[Any, Any]]) -> Iterator[Any]:
-    for batch, request in made:
+class _Raised:
+    """In place of a batch: what the user's code raised for it. The batches after it are made as without it."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        if isinstance(error, StopIteration):  # as of a generator: it would end the loop
+            self.error = RuntimeError("DataLoader: a sample raised StopIteration")
+            self.error.__cause__ = error
+
+
+class _Batches(Iterator[Any]):
+    """An epoch, which goes on behind a batch that could not be made, as PyTorch's."""
+
+    def __init__(self, loader: DataLoader, made: Iterator[tuple[Any, Any]]) -> None:
+        self._loader, self._made = loader, made
+
+    def __next__(self) -> Any:
+        batch, request = next(self._made)
+        loader = self._loader
+        if isinstance(batch, _Raised):
+            try:
+                raise batch.error
+            finally:
+                del self, batch  # the traceback keeps no workers alive
         if loader.sync_per_batch:
             sync()
-        yield (batch, request) if loader.with_indices else batch
-        batch = None
+        return (batch, request) if loader.with_indices else batch
 
 
 def _made_here(loader: DataLoader) -> Iterator[tuple[Any, Any]]:
@@ -164,10 +186,12 @@ def _made_here(loader: DataLoader) -> Iterator[tuple[Any, Any]]:
     for number, request in enumerate(loader._requests()):
         try:
             batch = fetcher.fetch(number, request)
-        except StopIteration:
-            if not fetcher.recipe.iterable:
-                raise
-            return
+        except StopIteration as e:
+            if fetcher.recipe.iterable:
+                return
+            batch = _Raised(e)
+        except Exception as e:  # noqa: BLE001 - it is raised in the loop
+            batch = _Raised(e)
         yield batch, request
         del batch
 
@@ -217,7 +241,7 @@ class _Epoch:
                 continue
             self._ask(w)
             if isinstance(answer, Failure):
-                raise failed(answer, w, number, request)
+                answer = _Raised(failed(answer, w, number, request))
             yield answer, request
             del answer
 
