@@ -68,6 +68,7 @@ from lazyt.backends import plugin_names as _plugin_names, plugins as _plugins
 from lazyt.backends.registry import is_kind as _is_kind
 from lazyt.config import HOST as _HOST
 from lazyt.errors import (
+    ArgumentError as ArgumentError,
     AutocastError as AutocastError,
     AutogradError as AutogradError,
     AxisError as AxisError,
@@ -90,6 +91,7 @@ from lazyt.errors import (
     StateError as StateError,
     SyncError as SyncError,
     ThreadError as ThreadError,
+    UninitializedModule as UninitializedModule,
     ZeroWeights as ZeroWeights,
 )
 from lazyt.functions.arithmetic import *

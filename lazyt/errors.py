@@ -27,6 +27,14 @@ class StateError(ShapeError, RuntimeError):
     """A state dict that does not fit what it is loaded into: a RuntimeError too, as PyTorch's is for a module."""
 
 
+class ArgumentError(LazytError, ValueError):
+    """A value that an option cannot have, of an optimizer or a scheduler say."""
+
+
+class UninitializedModule(LazytError, AttributeError):
+    """A module that is used before its `super().__init__()`."""
+
+
 class DistributionError(LazytError, ValueError):
     """What a distribution cannot be made of, or asked for: a parameter or a value outside its constraint."""
 

@@ -89,6 +89,18 @@ ERRORS = [
         "RuntimeError",
         "`lt.AutogradError`, a RuntimeError",
     ),
+    (
+        "an option of an optimizer or a scheduler: a negative `lr`, no parameters, a parameter in two groups",
+        "ValueError, TypeError",
+        "`lt.ArgumentError`, a ValueError; `lt.DTypeError`, a TypeError",
+    ),
+    (
+        "a name of a parameter, buffer or child that is taken or has dots; a group without `params`",
+        "KeyError",
+        "`lt.InvalidKey`, a KeyError",
+    ),
+    ("a module before its `super().__init__()`", "AttributeError", "`lt.UninitializedModule`, an AttributeError"),
+    ("`error_if_nonfinite` of `clip_grad_norm_`", "RuntimeError", "`lt.AutogradError`, a RuntimeError"),
     ("a state dict that does not fit", "RuntimeError", "`lt.StateError`, a RuntimeError and a ValueError"),
     ("a device that is not there", "RuntimeError, AssertionError", "`lt.DeviceError`, a RuntimeError"),
     ("a distribution's parameters", "ValueError", "`lt.DistributionError`, a ValueError"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Never
 
 from lazyt.backends.registry import is_kind
 from lazyt.config import HOST
-from lazyt.errors import DTypeError, LazytError, NotSupportedError
+from lazyt.errors import ArgumentError, DTypeError, InvalidKey, LazytError, NotSupportedError, UninitializedModule
 from lazyt.nn import conversion, state
 from lazyt.nn.hooks import ANY, KINDS, Hooked, call_with_hooks
 from lazyt.nn.parameter import Buffer, Parameter, buffer_of, is_parameter
@@ -59,7 +59,7 @@ class Module(Hooked):
         parameters = fields.get("_parameters")
         if parameters is None:
             if isinstance(value, Handle | Module):
-                raise LazytError(f"{type(self).__name__}: call super().__init__() before assigning {name!r}")
+                raise UninitializedModule(f"{type(self).__name__}: call super().__init__() before assigning {name!r}")
             object.__setattr__(self, name, value)
             return
         modules, buffers = fields["_modules"], fields["_buffers"]
@@ -277,7 +277,7 @@ class Module(Hooked):
             raise DTypeError(f"set_submodule: a Module is required, got a {type(module).__name__}")
         path, _, name = target.rpartition(".")
         if not name:
-            raise LazytError(f"set_submodule: a path is required, got {target!r}")
+            raise ArgumentError(f"set_submodule: a path is required, got {target!r}")
         parent = self.get_submodule(path)
         if strict and name not in parent._modules:
             raise AttributeError(f"{type(parent).__name__!r} has no submodule {name!r} (of {target!r})")
@@ -453,6 +453,6 @@ def _has_own(m: Module, name: str) -> bool:
 
 def _check_name(m: Module, name: str) -> None:
     if not name or "." in name:
-        raise LazytError(f"{type(m).__name__}: a name without dots is required, got {name!r}")
+        raise InvalidKey(f"{type(m).__name__}: a name without dots is required, got {name!r}")
     if _has_own(m, name) and name not in {**m._parameters, **m._buffers, **m._modules}:
-        raise LazytError(f"{type(m).__name__}: attribute {name!r} is there already")
+        raise InvalidKey(f"{type(m).__name__}: attribute {name!r} is there already")

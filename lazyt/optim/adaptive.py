@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import LazytError
+from lazyt.errors import ArgumentError
 from lazyt.ops import optim_adaptive as ops
 from lazyt.optim.optimizer import Optimizer, decay_scalar
 
@@ -52,7 +52,7 @@ class Adadelta(Optimizer):
     def check(self, group: Group) -> None:
         super().check(group)
         if not 0 <= group["rho"] <= 1:
-            raise LazytError(f"Adadelta: rho is in [0, 1], got {group['rho']}")
+            raise ArgumentError(f"Adadelta: rho is in [0, 1], got {group['rho']}")
 
     def scalars(self, group: Group, step: int, state: State, first: bool, p: Any) -> dict[str, float]:
         return {**{k: group[k] for k in ("lr", "weight_decay", "rho", "eps")}, "rate": 1 - group["rho"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import LazytError
+from lazyt.errors import ArgumentError
 from lazyt.functions.logic import equal, where
 from lazyt.ops import optim as ops
 from lazyt.optim.optimizer import Optimizer, decay_scalar
@@ -55,7 +55,7 @@ class SGD(Optimizer):
     def check(self, group: Group) -> None:
         super().check(group)
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
-            raise LazytError("SGD: nesterov requires a momentum and no dampening")
+            raise ArgumentError("SGD: nesterov requires a momentum and no dampening")
 
     def flags(self, group: Group) -> dict[str, int]:
         return {

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from lazyt.errors import LazytError
+from lazyt.errors import DTypeError, LazytError
 
 Hook = Callable[..., Any]
 
@@ -23,7 +23,7 @@ class HookHandle:
 
     def __init__(self, hooks: dict[int, Hook], hook: Hook, first: bool = False) -> None:
         if not callable(hook):
-            raise LazytError(f"a hook is a function, got {type(hook).__name__!r}")
+            raise DTypeError(f"a hook is a function, got {type(hook).__name__!r}")
         self.id = next(self._ids)
         self._hooks = hooks
         others = dict(hooks) if first else {}

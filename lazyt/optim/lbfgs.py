@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lazyt.errors import LazytError, NotSupportedError
+from lazyt.errors import ArgumentError, DTypeError, NotSupportedError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.creation import zeros
 from lazyt.functions.elementwise import abs as absolute
@@ -134,9 +134,9 @@ class LBFGS(Optimizer):
         if self.param_groups:
             raise NotSupportedError("LBFGS: not supported: several groups, because all parameters are one vector")
         if group["line_search_fn"] not in (None, "strong_wolfe"):
-            raise LazytError(f"LBFGS: line_search_fn is None or 'strong_wolfe', got {group['line_search_fn']!r}")
+            raise ArgumentError(f"LBFGS: line_search_fn is None or 'strong_wolfe', got {group['line_search_fn']!r}")
         if group["history_size"] < 1:
-            raise LazytError(f"LBFGS: history_size is at least 1, got {group['history_size']}")
+            raise ArgumentError(f"LBFGS: history_size is at least 1, got {group['history_size']}")
         for p in group["params"]:
             if p.dtype.kind == "c":
                 raise NotSupportedError(
@@ -147,7 +147,7 @@ class LBFGS(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move along up to `max_iter` directions; `closure()` computes the loss and the gradients anew."""
         if closure is None:
-            raise LazytError("LBFGS: step requires a closure that computes the loss and the gradients anew")
+            raise DTypeError("LBFGS: step requires a closure that computes the loss and the gradients anew")
         before = set_grad_mode(False)
         try:
             return _Step(self, closure).run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import LazytError, NotSupportedError
+from lazyt.errors import ArgumentError, NotSupportedError
 from lazyt.functions.data_types import finfo
 from lazyt.ops import optim_matrix as ops
 from lazyt.optim.optimizer import Optimizer
@@ -56,11 +56,11 @@ class Adafactor(Optimizer):
         eps1, eps2 = group["eps"]
         super().check({**group, "eps": (eps2 if eps1 is None else eps1, eps2)})
         if min(eps1 or 0, eps2) < 0:
-            raise LazytError(f"Adafactor: eps are at least 0, got {group['eps']}")
+            raise ArgumentError(f"Adafactor: eps are at least 0, got {group['eps']}")
         if group["beta2_decay"] > 0:
-            raise LazytError(f"Adafactor: beta2_decay is at most 0, got {group['beta2_decay']}")
+            raise ArgumentError(f"Adafactor: beta2_decay is at most 0, got {group['beta2_decay']}")
         if group["d"] < 1:
-            raise LazytError(f"Adafactor: d, where updates are clipped, is at least 1, got {group['d']}")
+            raise ArgumentError(f"Adafactor: d, where updates are clipped, is at least 1, got {group['d']}")
 
     def new_state(self, group: Group, p: Any, names: Iterable[str]) -> State:
         if p.ndim < 2:
@@ -131,13 +131,13 @@ class Muon(Optimizer):
                     "give the others to AdamW"
                 )
         if group["adjust_lr_fn"] not in (None, "original", "match_rms_adamw"):
-            raise LazytError(
+            raise ArgumentError(
                 f"Muon: adjust_lr_fn is None, 'original' or 'match_rms_adamw', got {group['adjust_lr_fn']!r}"
             )
         if len(group["ns_coefficients"]) != 3:
-            raise LazytError(f"Muon: ns_coefficients are three numbers, got {group['ns_coefficients']}")
+            raise ArgumentError(f"Muon: ns_coefficients are three numbers, got {group['ns_coefficients']}")
         if not 0 <= group["ns_steps"] < 100:
-            raise LazytError(f"Muon: ns_steps is in [0, 100), got {group['ns_steps']}")
+            raise ArgumentError(f"Muon: ns_steps is in [0, 100), got {group['ns_steps']}")
 
     def flags(self, group: Group) -> dict[str, int]:
         return {"nesterov": group["nesterov"], "tall": False, "iterations": group["ns_steps"]}

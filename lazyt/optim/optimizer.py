@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.autograd.replacement import replaced
-from lazyt.errors import LazytError, NotSupportedError
+from lazyt.errors import ArgumentError, DTypeError, InvalidKey, NotSupportedError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.arithmetic import add
 from lazyt.functions.logic import not_equal, where
@@ -93,9 +93,9 @@ class Optimizer:
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         if isinstance(params, Handle):
-            raise LazytError(f"{type(self).__name__}: params is an iterable of tensors or of groups, not a tensor")
+            raise DTypeError(f"{type(self).__name__}: params is an iterable of tensors or of groups, not a tensor")
         if hasattr(params, "parameters"):
-            raise LazytError(f"{type(self).__name__}: params is an iterable of tensors: pass model.parameters()")
+            raise DTypeError(f"{type(self).__name__}: params is an iterable of tensors: pass model.parameters()")
         self.defaults = defaults
         self.param_groups: list[Group] = []
         self._states = States()
@@ -104,7 +104,7 @@ class Optimizer:
         self._make_hooks()
         given = list(params)
         if not given:
-            raise LazytError(f"{type(self).__name__}: no parameters were given")
+            raise ArgumentError(f"{type(self).__name__}: no parameters were given")
         for group in given if isinstance(given[0], dict) else [{"params": given}]:
             self.add_param_group(group)
 
@@ -134,24 +134,24 @@ class Optimizer:
         """Add parameters with options of their own; what is not given is as for the others."""
         owner = type(self).__name__
         if not isinstance(group, dict):
-            raise LazytError(f"{owner}: a group of parameters is a dict, got {type(group).__name__!r}")
+            raise DTypeError(f"{owner}: a group of parameters is a dict, got {type(group).__name__!r}")
         if "params" not in group:
-            raise LazytError(f"{owner}: a group of parameters has a key 'params'; this one has {sorted(group)}")
+            raise InvalidKey(f"{owner}: a group of parameters has a key 'params'; this one has {sorted(group)}")
         given = group["params"]
         if isinstance(given, set | frozenset):
-            raise LazytError(f"{owner}: parameters come in an order, so not as a {type(given).__name__}")
+            raise DTypeError(f"{owner}: parameters come in an order, so not as a {type(given).__name__}")
         params, names = named(owner, [given] if isinstance(given, Handle) else given)
         known = {id(p) for g in self.param_groups for p in g["params"]}
         for p in params:
             if not isinstance(p, Handle):
-                raise LazytError(f"{owner}: parameters are tensors, got {type(p).__name__!r}")
+                raise DTypeError(f"{owner}: parameters are tensors, got {type(p).__name__!r}")
             if id(p) in known:
-                raise LazytError(f"{owner}: a parameter is in two places")
+                raise ArgumentError(f"{owner}: a parameter is in two places")
             if not p.is_leaf:
-                raise LazytError(f"{owner}: only leaf tensors can be optimized")
+                raise ArgumentError(f"{owner}: only leaf tensors can be optimized")
             known.add(id(p))
         if self.param_groups and ("param_names" in self.param_groups[0]) != (names is not None):
-            raise LazytError(f"{owner}: all groups are given with names, or none is")
+            raise ArgumentError(f"{owner}: all groups are given with names, or none is")
         merged = {**self.defaults, **group, "params": params}
         if names is not None:
             merged["param_names"] = names
@@ -159,12 +159,12 @@ class Optimizer:
         self.param_groups.append(merged)
 
     def check(self, group: Group) -> None:
-        """Raise LazytError for options that make no sense."""
+        """Raise ArgumentError for options that make no sense."""
         owner = type(self).__name__
         for name in sorted(_NUMBERS & group.keys()):
             for value in group[name] if isinstance(group[name], tuple | list) else (group[name],):
                 if not isinstance(value, Real | np.ndarray | Handle):
-                    raise LazytError(f"{owner}: a number is required for {name}, got {value!r}")
+                    raise DTypeError(f"{owner}: a number is required for {name}, got {value!r}")
         for name in (
             "lr",
             "eps",
@@ -176,9 +176,9 @@ class Optimizer:
         ):
             value = group.get(name, 0)
             if not isinstance(value, tuple) and value < 0:
-                raise LazytError(f"{owner}: {name} is at least 0, got {value}")
+                raise ArgumentError(f"{owner}: {name} is at least 0, got {value}")
         if "betas" in group and not (len(group["betas"]) == 2 and all(0 <= beta < 1 for beta in group["betas"])):
-            raise LazytError(f"{owner}: betas are in [0, 1), two of them, got {group['betas']}")
+            raise ArgumentError(f"{owner}: betas are in [0, 1), two of them, got {group['betas']}")
         if group.get("differentiable"):
             raise NotSupportedError(
                 f"{owner}: not supported: differentiable=True, because a step is one operation outside the graph; "

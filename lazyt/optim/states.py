@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import InvalidKey, LazytError, StateError
+from lazyt.errors import ArgumentError, InvalidKey, StateError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.manipulation import astype
 from lazyt.tracing.tensor_state import Handle
@@ -194,5 +194,5 @@ def named(owner: str, params: Iterable[Any]) -> tuple[list[Any], list[str] | Non
     if not any(pairs):
         return given, None
     if not all(pairs):
-        raise LazytError(f"{owner}: all parameters are given with names, or none is")
+        raise ArgumentError(f"{owner}: all parameters are given with names, or none is")
     return [p for _, p in given], [name for name, _ in given]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import LazytError
+from lazyt.errors import ArgumentError
 from lazyt.ops import optim_adaptive as ops
 from lazyt.optim.optimizer import Optimizer
 from lazyt.optim.states import filled
@@ -99,7 +99,7 @@ class Rprop(Optimizer):
     def check(self, group: Group) -> None:
         super().check(group)
         if not 0 < group["etas"][0] < 1 < group["etas"][1]:
-            raise LazytError(f"Rprop: etas are 0 < etas[0] < 1 < etas[1], got {group['etas']}")
+            raise ArgumentError(f"Rprop: etas are 0 < etas[0] < 1 < etas[1], got {group['etas']}")
 
     def new_state(self, group: Group, p: Any, names: Iterable[str]) -> State:
         return {**super().new_state(group, p, ("prev",)), "step_size": filled(p, group["lr"])}

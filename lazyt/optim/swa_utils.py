@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lazyt import nn
-from lazyt.errors import LazytError, ShapeError
+from lazyt.errors import ArgumentError, ShapeError
 from lazyt.functions.creation import zeros
 from lazyt.ir import dtypes
 from lazyt.ops.optim import AVERAGE
@@ -56,7 +56,7 @@ def _move(averages: Sequence[Any], current: Sequence[Any], rate: Any) -> None:
 
 def _decay(name: str, decay: float) -> float:
     if not 0 <= decay <= 1:
-        raise LazytError(f"{name}: decay is between 0 and 1, got {decay}")
+        raise ArgumentError(f"{name}: decay is between 0 and 1, got {decay}")
     return decay
 
 
@@ -135,7 +135,7 @@ class AveragedModel(nn.Module):
     ) -> None:
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
-            raise LazytError("AveragedModel: avg_fn or multi_avg_fn, got both")
+            raise ArgumentError("AveragedModel: avg_fn or multi_avg_fn, got both")
         self.module = copy.deepcopy(model)
         if device is not None:
             self.module = self.module.to(device)
@@ -232,9 +232,9 @@ class SWALR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         if anneal_strategy not in ("cos", "linear"):
-            raise LazytError(f"SWALR: anneal_strategy is 'cos' or 'linear', got {anneal_strategy!r}")
+            raise ArgumentError(f"SWALR: anneal_strategy is 'cos' or 'linear', got {anneal_strategy!r}")
         if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
-            raise LazytError(f"SWALR: anneal_epochs is an integer of at least 0, got {anneal_epochs!r}")
+            raise ArgumentError(f"SWALR: anneal_epochs is an integer of at least 0, got {anneal_epochs!r}")
         for lr, group in zip(one_each("SWALR", "swa_lr", optimizer, swa_lr), optimizer.param_groups, strict=True):
             group["swa_lr"] = lr
         self.anneal_epochs, self._anneal_strategy = anneal_epochs, anneal_strategy

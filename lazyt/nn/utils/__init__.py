@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import LazytError, ShapeError
+from lazyt.errors import AutogradError, ShapeError
 from lazyt.functions.arguments import record
 from lazyt.functions.creation import zeros
 from lazyt.functions.joining import concat
@@ -62,7 +62,7 @@ def get_total_norm(
 ) -> Tensor:
     """The norm of all elements of several tensors as one vector, as one recorded step; 0 of none.
 
-    `error_if_nonfinite` reads it, which is a sync, and raises LazytError if it is NaN or infinite. `foreach` has no
+    `error_if_nonfinite` reads it, which is a sync, and raises AutogradError if it is NaN or infinite. `foreach` has no
     effect: it is always one step. As `torch.nn.utils.get_total_norm`.
 
     >>> import lazyt as lt
@@ -78,7 +78,7 @@ def get_total_norm(
     finally:
         restore_grad_mode(before)
     if error_if_nonfinite and not math.isfinite(norm.item()):
-        raise LazytError(
+        raise AutogradError(
             f"get_total_norm: The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it "
             "cannot be clipped; pass error_if_nonfinite=False to scale by it anyway"
         )

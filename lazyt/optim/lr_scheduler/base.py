@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import LazytError
+from lazyt.errors import ArgumentError, DTypeError, InvalidKey
 from lazyt.optim.optimizer import Optimizer
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class LRScheduler:
             if last_epoch == -1:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
-                raise LazytError(
+                raise InvalidKey(
                     f"{type(self).__name__}: last_epoch is {last_epoch}, but group {i} has no 'initial_lr'; "
                     "load the optimizer's state first, or leave last_epoch out"
                 )
@@ -76,7 +76,7 @@ class LRScheduler:
     def _set(self, values: Sequence[Any]) -> None:
         groups = self.optimizer.param_groups
         if len(values) != len(groups):
-            raise LazytError(
+            raise ArgumentError(
                 f"{type(self).__name__}: {len(values)} learning rates for {len(groups)} groups; "
                 "add groups before the scheduler is made"
             )
@@ -102,7 +102,7 @@ class LRScheduler:
 
 def checked(owner: str, optimizer: Any) -> Optimizer:
     if not isinstance(optimizer, Optimizer):
-        raise LazytError(f"{owner}: an optimizer is required, got {type(optimizer).__name__!r}")
+        raise DTypeError(f"{owner}: an optimizer is required, got {type(optimizer).__name__!r}")
     return optimizer
 
 
@@ -112,7 +112,7 @@ def one_each(owner: str, name: str, optimizer: Optimizer, value: Any) -> list[An
     if not isinstance(value, list | tuple):
         return [value] * groups
     if len(value) != groups:
-        raise LazytError(f"{owner}: {name} has {len(value)} values for {groups} groups")
+        raise ArgumentError(f"{owner}: {name} has {len(value)} values for {groups} groups")
     return list(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import LazytError
+from lazyt.errors import ArgumentError, DTypeError
 from lazyt.optim.lr_scheduler.base import LRScheduler
 from lazyt.optim.lr_scheduler.plateau import ReduceLROnPlateau
 
@@ -22,14 +22,14 @@ class _Combined(LRScheduler):
     def _take(self, schedulers: Sequence[Any], optimizer: Optimizer | None) -> None:
         owner = type(self).__name__
         if not schedulers:
-            raise LazytError(f"{owner}: no schedulers were given")
+            raise ArgumentError(f"{owner}: no schedulers were given")
         for i, s in enumerate(schedulers):
             if not isinstance(s, LRScheduler):
-                raise LazytError(f"{owner}: a scheduler is required at position {i}, got {type(s).__name__!r}")
+                raise DTypeError(f"{owner}: a scheduler is required at position {i}, got {type(s).__name__!r}")
             if isinstance(s, ReduceLROnPlateau):
-                raise LazytError(f"{owner}: ReduceLROnPlateau at position {i} needs a metric; step it apart")
+                raise ArgumentError(f"{owner}: ReduceLROnPlateau at position {i} needs a metric; step it apart")
             if s.optimizer is not (optimizer or schedulers[0].optimizer):
-                raise LazytError(f"{owner}: {type(s).__name__} at position {i} is of another optimizer")
+                raise ArgumentError(f"{owner}: {type(s).__name__} at position {i} is of another optimizer")
         self._schedulers = list(schedulers)
         self.optimizer = optimizer or schedulers[0].optimizer
 
@@ -64,7 +64,7 @@ class SequentialLR(_Combined):
     ) -> None:
         self._take(schedulers, optimizer)
         if len(milestones) != len(schedulers) - 1:
-            raise LazytError(
+            raise ArgumentError(
                 f"SequentialLR: {len(schedulers)} schedulers have {len(schedulers) - 1} milestones between them, "
                 f"got {len(milestones)}"
             )
@@ -81,7 +81,7 @@ class SequentialLR(_Combined):
     def step(self, epoch: int | None = None) -> None:
         """Count an epoch and let the scheduler whose turn it is set the learning rates."""
         if epoch is not None:
-            raise LazytError(f"SequentialLR: step counts epochs by itself, got epoch {epoch}")
+            raise DTypeError(f"SequentialLR: step counts epochs by itself, got epoch {epoch}")
         self.last_epoch += 1
         i = bisect_right(self._milestones, self.last_epoch)
         current = self._schedulers[i]
@@ -113,7 +113,7 @@ class ChainedScheduler(_Combined):
     def step(self, epoch: int | None = None) -> None:
         """Step all schedulers."""
         if epoch is not None:
-            raise LazytError(f"ChainedScheduler: step counts epochs by itself, got epoch {epoch}")
+            raise DTypeError(f"ChainedScheduler: step counts epochs by itself, got epoch {epoch}")
         for s in self._schedulers:
             s.step()
         self._last_lr = self._rates()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import LazytError
+from lazyt.errors import ArgumentError
 from lazyt.optim.lr_scheduler.base import (
     LRScheduler,
     checked,
@@ -37,7 +37,7 @@ class _Momentum(LRScheduler):
     def _start_momentum(self, optimizer: Optimizer, base: Any, most: Any, last_epoch: int) -> tuple[list[Any], ...]:
         owner = type(self).__name__
         if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-            raise LazytError(f"{owner}: cycle_momentum requires an optimizer with momentum or betas")
+            raise ArgumentError(f"{owner}: cycle_momentum requires an optimizer with momentum or betas")
         self.use_beta1 = "betas" in optimizer.defaults
         bases = one_each(owner, "base_momentum", optimizer, base)
         highest = one_each(owner, "max_momentum", optimizer, most)
@@ -71,7 +71,7 @@ class CyclicLR(_Momentum):
     ) -> None:
         checked("CyclicLR", optimizer)
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
-            raise LazytError(f"CyclicLR: mode is 'triangular', 'triangular2' or 'exp_range', got {mode!r}")
+            raise ArgumentError(f"CyclicLR: mode is 'triangular', 'triangular2' or 'exp_range', got {mode!r}")
         bases = one_each("CyclicLR", "base_lr", optimizer, base_lr)
         if last_epoch == -1:
             for lr, group in zip(bases, optimizer.param_groups, strict=True):
@@ -157,9 +157,9 @@ class OneCycleLR(_Momentum):
         checked("OneCycleLR", optimizer)
         self.total_steps = _total_steps(total_steps, epochs, steps_per_epoch)
         if not 0 <= pct_start <= 1:
-            raise LazytError(f"OneCycleLR: pct_start is between 0 and 1, got {pct_start}")
+            raise ArgumentError(f"OneCycleLR: pct_start is between 0 and 1, got {pct_start}")
         if anneal_strategy not in ("cos", "linear"):
-            raise LazytError(f"OneCycleLR: anneal_strategy is 'cos' or 'linear', got {anneal_strategy!r}")
+            raise ArgumentError(f"OneCycleLR: anneal_strategy is 'cos' or 'linear', got {anneal_strategy!r}")
         self._anneal_func_type = anneal_strategy
         up, end = float(pct_start * self.total_steps) - 1, self.total_steps - 1
         rise = _phase(up, "initial_lr", "max_lr", "max_momentum", "base_momentum")
@@ -183,7 +183,7 @@ class OneCycleLR(_Momentum):
         """The rates of this epoch; momentums are set by the way."""
         step, phases = self.last_epoch, self._schedule_phases
         if step > self.total_steps:
-            raise LazytError(f"OneCycleLR: step {step}, but total_steps is {self.total_steps}")
+            raise ArgumentError(f"OneCycleLR: step {step}, but total_steps is {self.total_steps}")
         anneal = _cosine if self._anneal_func_type == "cos" else _linear
         k = next((i for i, phase in enumerate(phases[:-1]) if step <= phase["end_step"]), len(phases) - 1)
         phase, start = phases[k], phases[k - 1]["end_step"] if k else 0.0
@@ -207,10 +207,10 @@ def _phase(end: float, start_lr: str, end_lr: str, start_momentum: str, end_mome
 def _total_steps(total: Any, epochs: Any, steps_per_epoch: Any) -> int:
     given = {"total_steps": total} if total is not None else {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
     if None in given.values():
-        raise LazytError("OneCycleLR: total_steps is required, or epochs and steps_per_epoch")
+        raise ArgumentError("OneCycleLR: total_steps is required, or epochs and steps_per_epoch")
     for name, value in given.items():
         if not isinstance(value, int) or value <= 0:
-            raise LazytError(f"OneCycleLR: {name} is a positive integer, got {value!r}")
+            raise ArgumentError(f"OneCycleLR: {name} is a positive integer, got {value!r}")
     return math.prod(given.values())
 
 
@@ -230,7 +230,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     ) -> None:
         for name, value in (("T_0", T_0), ("T_mult", T_mult)):
             if not isinstance(value, int) or value < 1:
-                raise LazytError(f"CosineAnnealingWarmRestarts: {name} is a positive integer, got {value!r}")
+                raise ArgumentError(f"CosineAnnealingWarmRestarts: {name} is a positive integer, got {value!r}")
         self.T_0 = self.T_i = T_0
         self.T_mult, self.eta_min, self.T_cur = T_mult, eta_min, float(last_epoch)
         super().__init__(optimizer, last_epoch)
@@ -250,7 +250,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             if self.T_cur >= self.T_i:
                 self.T_cur, self.T_i = self.T_cur % self.T_i, self.T_i * self.T_mult
         elif epoch < 0:
-            raise LazytError(f"CosineAnnealingWarmRestarts: epoch is at least 0, got {epoch}")
+            raise ArgumentError(f"CosineAnnealingWarmRestarts: epoch is at least 0, got {epoch}")
         else:
             cycle = 0
             if epoch >= self.T_0 and self.T_mult > 1:

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import LazytError
+from lazyt.errors import ArgumentError, DTypeError
 from lazyt.optim.lr_scheduler.base import LRScheduler, one_each, restore_functions, saved_functions
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class LambdaLR(LRScheduler):
         self.lr_lambdas = one_each(type(self).__name__, "lr_lambda", optimizer, lr_lambda)
         for f in self.lr_lambdas:
             if not callable(f):
-                raise LazytError(f"{type(self).__name__}: lr_lambda is a function, got {type(f).__name__!r}")
+                raise DTypeError(f"{type(self).__name__}: lr_lambda is a function, got {type(f).__name__!r}")
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
@@ -101,7 +101,7 @@ class ConstantLR(LRScheduler):
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
         if not 0 <= factor <= 1:
-            raise LazytError(f"ConstantLR: factor is between 0 and 1, got {factor}")
+            raise ArgumentError(f"ConstantLR: factor is between 0 and 1, got {factor}")
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
@@ -133,9 +133,9 @@ class LinearLR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         if not 0 < start_factor <= 1:
-            raise LazytError(f"LinearLR: start_factor is in (0, 1], got {start_factor}")
+            raise ArgumentError(f"LinearLR: start_factor is in (0, 1], got {start_factor}")
         if not 0 <= end_factor <= 1:
-            raise LazytError(f"LinearLR: end_factor is in [0, 1], got {end_factor}")
+            raise ArgumentError(f"LinearLR: end_factor is in [0, 1], got {end_factor}")
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import LazytError
+from lazyt.errors import ArgumentError
 from lazyt.optim.lr_scheduler.base import LRScheduler, checked
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ class ReduceLROnPlateau(LRScheduler):
     ) -> None:
         self.optimizer = checked("ReduceLROnPlateau", optimizer)
         if factor >= 1:
-            raise LazytError(f"ReduceLROnPlateau: factor is below 1, got {factor}")
+            raise ArgumentError(f"ReduceLROnPlateau: factor is below 1, got {factor}")
         if mode not in ("min", "max"):
-            raise LazytError(f"ReduceLROnPlateau: mode is 'min' or 'max', got {mode!r}")
+            raise ArgumentError(f"ReduceLROnPlateau: mode is 'min' or 'max', got {mode!r}")
         if threshold_mode not in ("rel", "abs"):
-            raise LazytError(f"ReduceLROnPlateau: threshold_mode is 'rel' or 'abs', got {threshold_mode!r}")
+            raise ArgumentError(f"ReduceLROnPlateau: threshold_mode is 'rel' or 'abs', got {threshold_mode!r}")
         several = isinstance(min_lr, list | tuple)
         self.default_min_lr = None if several else min_lr
         self.min_lrs = list(min_lr) if several else [min_lr] * len(optimizer.param_groups)
@@ -61,7 +61,7 @@ class ReduceLROnPlateau(LRScheduler):
         groups = len(self.optimizer.param_groups)
         if len(self.min_lrs) != groups:
             if self.default_min_lr is None:
-                raise LazytError(f"ReduceLROnPlateau: min_lr has {len(self.min_lrs)} values for {groups} groups")
+                raise ArgumentError(f"ReduceLROnPlateau: min_lr has {len(self.min_lrs)} values for {groups} groups")
             self.min_lrs = [self.default_min_lr] * groups
 
     @property
