@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from lazyt.errors import DTypeError, LazytError
 
 Hook = Callable[..., Any]
+Hooks = Mapping[int, Hook]
+NONE: Hooks = MappingProxyType({})
 
 # What is called around the steps of every optimizer.
 BEFORE_ANY: dict[int, Hook] = {}
@@ -35,6 +38,12 @@ class HookHandle:
     def remove(self) -> None:
         """Call the hook no more."""
         self._hooks.pop(self.id, None)
+
+
+def hooks_of(optimizer: Any, kind: str) -> dict[int, Hook]:
+    """The hooks of one kind of an optimizer, to add to."""
+    found: dict[int, Hook] = vars(optimizer).setdefault(kind, {})
+    return found
 
 
 def register_optimizer_step_pre_hook(hook: Hook) -> HookHandle:

@@ -14,7 +14,7 @@ from lazyt.functions.arguments import tensor
 from lazyt.functions.arithmetic import add
 from lazyt.functions.logic import not_equal, where
 from lazyt.ops.optim import RULES, SKIPPABLE
-from lazyt.optim.hooks import HookHandle, called_around
+from lazyt.optim.hooks import NONE, HookHandle, Hooks, called_around, hooks_of
 from lazyt.optim.parameters import clear_gradient
 from lazyt.optim.states import States, filled, loaded, named, saved
 from lazyt.tracing.batched_writes import record_update
@@ -101,7 +101,6 @@ class Optimizer:
         self._states = States()
         self._devices: set[Any] = set()
         self._seen = -1, -1
-        self._make_hooks()
         given = list(params)
         if not given:
             raise ArgumentError(f"{type(self).__name__}: no parameters were given")
@@ -117,13 +116,13 @@ class Optimizer:
     def state(self, known: Mapping[Any, Any]) -> None:
         self._states = known if isinstance(known, States) else States(known)
 
-    def _make_hooks(self) -> None:
-        self._before_step: dict[int, Any] = {}
-        self._after_step: dict[int, Any] = {}
-        self._before_saving: dict[int, Any] = {}
-        self._after_saving: dict[int, Any] = {}
-        self._before_loading: dict[int, Any] = {}
-        self._after_loading: dict[int, Any] = {}
+    # None, until the first is registered: also of a wrapper that calls no `super().__init__()`.
+    _before_step: Hooks = NONE
+    _after_step: Hooks = NONE
+    _before_saving: Hooks = NONE
+    _after_saving: Hooks = NONE
+    _before_loading: Hooks = NONE
+    _after_loading: Hooks = NONE
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -371,37 +370,38 @@ class Optimizer:
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
         """Call `hook(optimizer, args, kwargs)` before each step; it may return other (args, kwargs)."""
-        return HookHandle(self._before_step, hook)
+        return HookHandle(hooks_of(self, "_before_step"), hook)
 
     def register_step_post_hook(self, hook: Callable[..., Any]) -> HookHandle:
         """Call `hook(optimizer, args, kwargs)` after each step."""
-        return HookHandle(self._after_step, hook)
+        return HookHandle(hooks_of(self, "_after_step"), hook)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> HookHandle:
         """Call `hook(optimizer)` before `state_dict`."""
-        return HookHandle(self._before_saving, hook, prepend)
+        return HookHandle(hooks_of(self, "_before_saving"), hook, prepend)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> HookHandle:
         """Call `hook(optimizer, state_dict)` after `state_dict`; what it returns, if anything, is given instead."""
-        return HookHandle(self._after_saving, hook, prepend)
+        return HookHandle(hooks_of(self, "_after_saving"), hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> HookHandle:
         """Call `hook(optimizer, state_dict)` before a state is loaded; it may return another one."""
-        return HookHandle(self._before_loading, hook, prepend)
+        return HookHandle(hooks_of(self, "_before_loading"), hook, prepend)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> HookHandle:
         """Call `hook(optimizer)` after a state was loaded."""
-        return HookHandle(self._after_loading, hook, prepend)
+        return HookHandle(hooks_of(self, "_after_loading"), hook, prepend)
 
     def __getstate__(self) -> dict[str, Any]:
         hooks = {
             "_before_step", "_after_step", "_before_saving", "_after_saving", "_before_loading", "_after_loading",
         }  # fmt: skip
-        return {k: v for k, v in self.__dict__.items() if k not in hooks}
+        return {"state" if k == "_states" else k: v for k, v in self.__dict__.items() if k not in hooks}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._make_hooks()
+        self.__dict__.update({k: v for k, v in state.items() if k != "state"})
+        if "state" in state:
+            self.state = state["state"]
 
     def __repr__(self) -> str:
         lines = [
