@@ -125,7 +125,7 @@ class Module(Hooked):
 
     def register_parameter(self, name: str, value: Any) -> None:
         """Make a tensor (or None) a parameter, even one that requires no grad."""
-        _check_name(self, name)
+        _check_name(self, name, self._parameters)
         if not (value is None or (isinstance(value, Handle) and value.is_leaf)):
             what = "no leaf" if isinstance(value, Handle) else f"a {type(value).__name__}"
             raise DTypeError(f"{type(self).__name__}: parameter {name!r} is a leaf tensor or None, got {what}")
@@ -133,7 +133,7 @@ class Module(Hooked):
 
     def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
         """Add a tensor (or None) that is state but no parameter; `persistent` says whether it is saved."""
-        _check_name(self, name)
+        _check_name(self, name, self._buffers)
         if not (value is None or isinstance(value, Handle)):
             raise DTypeError(
                 f"{type(self).__name__}: buffer {name!r} is a tensor or None, got a {type(value).__name__}"
@@ -144,8 +144,8 @@ class Module(Hooked):
             self._not_saved.add(name)
 
     def register_module(self, name: str, module: Module | None) -> None:
-        """Add a child under any name."""
-        _check_name(self, name)
+        """Add a child under any name that is not taken by anything else."""
+        _check_name(self, name, self._modules)
         if not (module is None or isinstance(module, Module)):
             raise DTypeError(
                 f"{type(self).__name__}: child {name!r} is a Module or None, got a {type(module).__name__}"
@@ -451,8 +451,9 @@ def _has_own(m: Module, name: str) -> bool:
     return True
 
 
-def _check_name(m: Module, name: str) -> None:
+def _check_name(m: Module, name: str, own: Mapping[str, Any]) -> None:
+    """InvalidKey for a name that cannot be added to `own`: another entry there is replaced, elsewhere in the way."""
     if not name or "." in name:
         raise InvalidKey(f"{type(m).__name__}: a name without dots is required, got {name!r}")
-    if _has_own(m, name) and name not in {**m._parameters, **m._buffers, **m._modules}:
+    if name not in own and (name in m._parameters or name in m._buffers or name in m._modules or _has_own(m, name)):
         raise InvalidKey(f"{type(m).__name__}: attribute {name!r} is there already")
