@@ -147,20 +147,15 @@ def _write_npz(f: IO[bytes], arrays: dict[str, np.ndarray[Any, Any]], text: str)
 
 
 def load(
-    path: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, weights_only: bool = True
+    path: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, weights_only: bool | None = True
 ) -> Any:  # fmt: skip
     """What `save` wrote, from a name or a binary file object; of files that others wrote a flat dict of tensors.
 
     What a file is, its first bytes say: `.npz`, `.safetensors`, or PyTorch's `.pt`, whose dicts, lists, tuples, numbers
     and tensors are as `torch.save` had them. Nothing in a file is run: one that asks for more than tensors and
-    containers raises an error that names it, and so does `weights_only=False`. Each tensor has memory of its own.
+    containers raises an error that names it, with `weights_only=False` too. Each tensor has memory of its own.
     `map_location`: a device to move all tensors to. Raises OSError for a missing file, ValueError for a damaged one.
     """
-    if weights_only is not True:
-        raise NotSupportedError(
-            "load: not supported: weights_only=False, because it runs what the file says; save a state_dict() and load "
-            "that"
-        )
     if isinstance(path, str | os.PathLike):
         with open(path, "rb") as f:
             found = _loaded(f, os.fspath(path))

@@ -62,13 +62,23 @@ def test_a_checkpoint_of_pytorchs_goes_on_here():
     assert optimizer.state[model[0].weight]["step"] == 2
 
 
+@pytest.mark.parametrize("weights_only", [False, None])
+@pytest.mark.parametrize("name", ["checkpoint.pt", "dtypes.pt", "parameters.pt"])
+def test_what_can_be_read_without_running_it_always_is(name, weights_only):
+    assert repr(lt.load(PT / name, weights_only=weights_only)) == repr(lt.load(PT / name))
+    found = io.BytesIO()
+    lt.save({"model": {"w": lt.ones(2)}, "epochs": [1, 2.5]}, found)
+    found.seek(0)
+    assert lt.load(found, weights_only=weights_only)["epochs"] == [1, 2.5]
+
+
 def test_formats_that_are_refused():
     with pytest.raises(NotSupportedError, match=r"before version 1.6; write it anew with PyTorch"):
         lt.load(PT / "legacy.pt")
     with pytest.raises(ValueError, match=r"asks for torch.nn.modules.linear.Linear, which is neither a tensor"):
         lt.load(PT / "module.pt")
-    with pytest.raises(NotSupportedError, match="weights_only=False, because it runs what the file says"):
-        lt.load(PT / "dtypes.pt", weights_only=False)
+    with pytest.raises(ValueError, match=r"asks for torch.nn.modules.linear.Linear, which is neither a tensor"):
+        lt.load(PT / "module.pt", weights_only=False)
     with pytest.raises(
         ValueError, match=r"neither an .npz, nor a .safetensors, nor a .pt file: it begins with b'nothing'"
     ):
@@ -132,10 +142,11 @@ PROGRAMS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("weights_only", [True, False])
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=list(PROGRAMS))
-def test_nothing_is_called_and_the_name_is_said(program):
+def test_nothing_is_called_and_the_name_is_said(program, weights_only):
     with pytest.raises(pickle.UnpicklingError, match=r"asks for [\w.]+, which is neither a tensor nor a container"):
-        lt.load(file(program))
+        lt.load(file(program), weights_only=weights_only)
     assert not RAN
 
 
