@@ -38,3 +38,15 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(replay, "_written", counting)
     return found
+
+
+@pytest.fixture
+def nothing_pending() -> None:
+    """Nothing is pending when the test begins."""
+    lt.sync()
+
+
+@pytest.fixture
+def seen() -> list[Any]:
+    """What the callbacks of a test are given."""
+    return []

@@ -15,19 +15,11 @@ from lazyt.config import general
 from lazyt.errors import IndexOutOfRange
 from lazyt.runtime import division
 
+pytestmark = pytest.mark.usefixtures("nothing_pending")
+
 
 class Refused(Exception):
     """What the callbacks here raise."""
-
-
-@pytest.fixture(autouse=True)
-def _nothing_pending() -> None:
-    lt.sync()
-
-
-@pytest.fixture
-def seen() -> list[Any]:
-    return []
 
 
 def ramp(n: int = 3) -> lt.Tensor:

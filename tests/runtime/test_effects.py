@@ -21,17 +21,8 @@ from lazyt.ir.symbolic import Scope
 from lazyt.ops.numpy_calls import Call, Place
 from lazyt.runtime import division
 
+pytestmark = pytest.mark.usefixtures("nothing_pending")
 TOKEN = [((), dtypes.bool_)]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_pending() -> None:
-    lt.sync()
-
-
-@pytest.fixture
-def seen() -> list[Any]:
-    return []
 
 
 def ramp(n: int = 5) -> lt.Tensor:

@@ -349,14 +349,14 @@ class Convolution(Product):
 
     def _filter(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         """Some groups of images after another: each adds its places to the sums of those before."""
-        ch = self.choice
+        ch, together = self.choice, self._together
         offsets, places, _ = self._tables()
         group = np.arange(self._group, dtype=np.int64)[:, None] * math.prod(self._image) + np.array(places, np.int64)
         entries = {"offsets": len(table), "places": len(table) + len(offsets)}
         table.extend(offsets)
         table.extend(group.reshape(-1).tolist())
-        for first in range(0, max(ch.count, 1), self._together):
-            self._add_filters(first, min(self._together, ch.count - first), entries, rows, table, patches)
+        for first in range(0, max(ch.count, 1), together):
+            self._add_filters(first, min(together, ch.count - first), entries, rows, table, patches)
 
     def _add_filters(
         self, first: int, count: int, entries: dict[str, int], rows: list[list[int]], table: list[int], patches: Patches
