@@ -16,7 +16,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.backends import plugins, registry
-from lazyt.backends.cpu import code_cache
+from lazyt.backends.cpu import code_cache, memory
 from lazyt.forking import cached_property
 from lazyt.library import scope
 from lazyt.runtime import plan_cache
@@ -85,8 +85,17 @@ def a_new_program() -> bool:
 
 @pytest.mark.parametrize(
     "lock",
-    [mode._lock, trace._sid_lock, scope._lock, plan_cache._lock, code_cache._lock, registry._lock, plugins._lock],
-    ids=["mode", "structure_id", "scope", "plan_cache", "code_cache", "registry", "plugins"],
+    [
+        mode._lock,
+        trace._sid_lock,
+        scope._lock,
+        plan_cache._lock,
+        code_cache._lock,
+        registry._lock,
+        plugins._lock,
+        memory._pool._lock,
+    ],
+    ids=["mode", "structure_id", "scope", "plan_cache", "code_cache", "registry", "plugins", "memory"],
 )
 def test_a_child_computes_whatever_lock_another_thread_holds(lock: threading.RLock) -> None:
     def hold(stay: Callable[[], None]) -> None:

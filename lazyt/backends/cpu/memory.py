@@ -16,9 +16,7 @@ import bisect
 import ctypes
 import mmap
 import operator
-import os
 import sys
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +24,7 @@ import numpy as np
 
 from lazyt import on_demand
 from lazyt.backends.common.donating import COUNTED
-from lazyt.forking import cached_property
+from lazyt.forking import cached_property, process_lock
 from lazyt.interrupts import uninterrupted
 
 if TYPE_CHECKING:
@@ -237,7 +235,7 @@ class Pool:
 
     def __init__(self) -> None:
         # Reentrant: the collector may run while it is held, and what it frees may allocate.
-        self._lock = threading.RLock()
+        self._lock = process_lock()
         self._bins: dict[int, _Bin] = {}
         self._known: dict[int, _Bin] = {}
         self._lending: dict[int, tuple[_Bin, int]] = {}  # as `_known`, for `lend`: who served it last, what it counts
@@ -505,14 +503,8 @@ class Pool:
             f"allocated {self._used}, reserved {self._reserved}, limit {limit}"
         )
 
-    def _after_fork(self) -> None:
-        """In the child: another thread may have held the lock when the process was copied."""
-        self._lock = threading.RLock()
-
 
 _pool = Pool()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool._after_fork)
 
 allocate = _pool.allocate
 lend = _pool.lend
