@@ -7,6 +7,7 @@ import importlib
 import inspect
 import re
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -528,6 +529,25 @@ def test_no_test_file_imports_another():
                 module = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
                 found = {part for m in (*module, *(a.name for a in node.names)) for part in m.split(".")}
                 wrong += [f"{p.relative_to(TOP)}:{node.lineno}: {name}" for name in found & names]
+    assert not wrong, "\n".join(wrong)
+
+
+def _fixtures(path: Path) -> Iterator[tuple[str, bool]]:
+    """The fixtures of a file, and whether a test gets them without asking."""
+    for node in ast.parse(path.read_text()).body:
+        for d in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+            if "fixture" in ast.unparse(d).partition("(")[0]:
+                yield node.name, "autouse=True" in ast.unparse(d)
+
+
+def test_no_fixture_takes_the_place_of_one_that_every_test_gets():
+    """pytest takes the nearest fixture of a name: the tests of a folder went without what all of them begin with."""
+    wrong = []
+    for conftest in (TOP / "tests").rglob("conftest.py"):
+        every = {name for name, always in _fixtures(conftest) if always}
+        for p in sorted(conftest.parent.rglob("*.py")):
+            if p != conftest:
+                wrong += [f"{p.relative_to(TOP)}: {name}" for name, _ in _fixtures(p) if name in every]
     assert not wrong, "\n".join(wrong)
 
 

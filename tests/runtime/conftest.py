@@ -41,12 +41,6 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.fixture
-def nothing_pending() -> None:
-    """Nothing is pending when the test begins."""
-    lt.sync()
-
-
-@pytest.fixture
 def seen() -> list[Any]:
     """What the callbacks of a test are given."""
     return []

@@ -15,8 +15,6 @@ from lazyt.config import general
 from lazyt.errors import IndexOutOfRange
 from lazyt.runtime import division
 
-pytestmark = pytest.mark.usefixtures("nothing_pending")
-
 
 class Refused(Exception):
     """What the callbacks here raise."""

@@ -21,7 +21,6 @@ from lazyt.ir.symbolic import Scope
 from lazyt.ops.numpy_calls import Call, Place
 from lazyt.runtime import division
 
-pytestmark = pytest.mark.usefixtures("nothing_pending")
 TOKEN = [((), dtypes.bool_)]
 
 

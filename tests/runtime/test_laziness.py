@@ -26,11 +26,6 @@ from lazyt.tracing.trace import local
 DOC = Path(__file__).parents[2] / "docs" / "when-does-it-compute.md"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_pending():
-    lt.sync()
-
-
 def work() -> tuple[int, int, int, int]:
     """What has been done so far: syncs, plans, kernels, compiles."""
     return counters.syncs, counters.plans, counters.kernels, engine.counters.compiles

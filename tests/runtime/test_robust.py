@@ -26,8 +26,7 @@ from tests.support.interrupt_places import Interrupt
 
 
 @pytest.fixture(autouse=True)
-def nothing_pending() -> Iterator[None]:
-    lt.sync()
+def nothing_left() -> Iterator[None]:
     yield
     memory.set_limit(None)
     local.trace.start()
