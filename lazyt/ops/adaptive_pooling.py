@@ -141,8 +141,10 @@ def _adaptive_max_pool(rank: int) -> OpDef:
             flat = b.add(b.mul(flat, _constant(b, x.shape[lead + i])), at)
         return y, flat
 
+    nan = np.full((1, 2, *(5,) * rank), np.nan, np.float32)
     return define(
-        f"{name}_with_indices", lower, saves=(0,), numpy=_reference(rank, None), samples=lambda: _calls(rank),
+        f"{name}_with_indices", lower, saves=(0,), numpy=_reference(rank, None),
+        samples=lambda: [*_calls(rank), ((nan, 3), {})],
         errors=[((samples.array((3,)), 2), {}, ShapeError, f"{name}: an input of")],
     )  # fmt: skip
 
@@ -162,7 +164,10 @@ def _reference(rank: int, f: Any) -> Any:
             part = x[(..., *window)].reshape(*x.shape[:-rank], -1)
             if f is None:
                 y[(..., *place)] = part.max(-1)
-                at[(..., *place)] = numbers[window].reshape(-1)[part.argmax(-1)]
+                # The first of the largest, or the last NaN.
+                nan = part != part
+                last = part.shape[-1] - 1 - nan[..., ::-1].argmax(-1)
+                at[(..., *place)] = numbers[window].reshape(-1)[np.where(nan.any(-1), last, part.argmax(-1))]
             else:
                 y[(..., *place)] = f(part.astype(np.float64), axis=-1)
         return y.astype(x.dtype) if f is not None else (y.astype(x.dtype), at)
