@@ -545,7 +545,7 @@ def test_no_fixture_takes_the_place_of_one_that_every_test_gets():
     wrong = []
     for conftest in (TOP / "tests").rglob("conftest.py"):
         every = {name for name, always in _fixtures(conftest) if always}
-        for p in sorted(conftest.parent.rglob("*.py")):
+        for p in sorted(conftest.parent.rglob("*.py")) if every else ():
             if p != conftest:
                 wrong += [f"{p.relative_to(TOP)}: {name}" for name, _ in _fixtures(p) if name in every]
     assert not wrong, "\n".join(wrong)

@@ -35,6 +35,11 @@ def _inputs(quick: bool) -> Inputs:
     return found
 
 
+def _kept(prompt: Array, growing: bool) -> Array:
+    """The prompt's keys and values, with places for the tokens to come unless its arrays grow."""
+    return np.pad(prompt, ((0, 0), (0, 0), (0, 0), (0, 0 if growing else PLACES - PROMPT), (0, 0)))
+
+
 # --- lazyt and PyTorch
 
 
@@ -95,9 +100,7 @@ class _Modules:
     def start(self) -> None:
         """The prompt's keys and values, and the first token."""
         self.place, self.token = PROMPT, 1
-        room = ((0, 0), (0, 0), (0, 0), (0, 0 if self.growing else PLACES - PROMPT), (0, 0))
-        kept = np.pad(self.prompt, room)
-        self.caches = [[self.peer.array(x[None]) for x in layer] for layer in kept]
+        self.caches = [[self.peer.array(x[None]) for x in layer] for layer in _kept(self.prompt, self.growing)]
 
     def __call__(self) -> Any:
         if self.place == PLACES:
@@ -159,9 +162,9 @@ class _Function:
 
     def __call__(self) -> Any:
         if self.place == PLACES:
-            room = ((0, 0), (0, 0), (0, 0), (0, PLACES - PROMPT), (0, 0))
             self.place, self.token = PROMPT, 1
-            self.cache = list(self.prompt) if self.growing else self.peer.array(np.pad(self.prompt, room))
+            kept = _kept(self.prompt, self.growing)
+            self.cache = [*kept] if self.growing else self.peer.array(kept)
         logits, self.cache = self.step(self.params, self.token, self.place, self.cache)
         self.token, self.place = int(logits.argmax()), self.place + 1
         return self.peer.wait(logits)

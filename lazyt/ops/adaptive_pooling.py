@@ -141,10 +141,9 @@ def _adaptive_max_pool(rank: int) -> OpDef:
             flat = b.add(b.mul(flat, _constant(b, x.shape[lead + i])), at)
         return y, flat
 
-    nan = np.full((1, 2, *(5,) * rank), np.nan, np.float32)
     return define(
         f"{name}_with_indices", lower, saves=(0,), numpy=_reference(rank, None),
-        samples=lambda: [*_calls(rank), ((nan, 3), {})],
+        samples=lambda: [*_calls(rank), ((np.full((1, 2, *(5,) * rank), np.nan, np.float32), 3), {})],
         errors=[((samples.array((3,)), 2), {}, ShapeError, f"{name}: an input of")],
     )  # fmt: skip
 
