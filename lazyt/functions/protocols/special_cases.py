@@ -150,12 +150,16 @@ def _can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
 
 
 def _shares(a: Any, b: Any, max_work: Any = None) -> bool:
-    """Whether writing one could be seen in the other: views of one storage."""
+    """Whether writing one could be seen in the other: views of one storage, or an array over a tensor's memory."""
     if a is b:
         return True
-    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a._storage is not None and a._storage is b._storage
+    array, x = (b, a) if isinstance(a, Tensor) else (a, b)
+    # NOTE: no array is over the memory of a value that is pending, or on another device.
+    if x.is_pending or x.device.type != "cpu" or not isinstance(array, np.ndarray):
         return False
-    return a._storage is not None and a._storage is b._storage
+    return bool(np.may_share_memory(array, x.detach().numpy()))
 
 
 # Creation, `like=` a tensor

@@ -185,6 +185,16 @@ def test_what_numpy_computes_names_itself_as_the_cause(name):
     same(found, program(A), rtol=1e-9)
 
 
+def test_an_array_over_a_tensors_memory_shares_it():
+    x, want = lt.asarray(A[0]) + 0, np.random.default_rng(0).permutation(A[0])
+    assert not np.may_share_memory(x, A)
+    assert np.may_share_memory(np.asarray(x), x) and np.may_share_memory(x, x.numpy()[1:])
+    assert not np.may_share_memory(x, A) and not np.shares_memory([1.0], x)
+    # NumPy shuffles a copy where the array that it made shares memory with what it was given.
+    np.testing.assert_array_equal(np.random.default_rng(0).permutation(x), want)
+    np.testing.assert_array_equal(x.numpy(), A[0])
+
+
 def test_text_and_metadata_stay_what_numpy_gives():
     x = lt.asarray(A) + 0
     with lt.no_sync():
