@@ -95,6 +95,16 @@ def test_a_batch_binds_by_few_functions(found: list[Bound]) -> None:
     assert again(found) > 0.8 * len(found)
 
 
+def test_keys_that_grow_bind_by_few_functions(found: list[Bound]) -> None:
+    """The columns of the scores and the depth of what they weight grow by one a call."""
+    q, keys, values = (RNG.normal(size=s).astype(np.float32) for s in ((8, 5, 32), (8, 400, 32), (8, 400, 32)))
+    for n in range(1, 400):
+        k, v = lt.asarray(keys[:, :n]), lt.asarray(values[:, :n])
+        got = (lt.asarray(q) @ k.mT) @ v
+        np.testing.assert_allclose(got.numpy(), (q @ keys[:, :n].mT) @ values[:, :n], rtol=1e-4, atol=1e-3)
+    assert again(found) > 0.7 * len(found)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_products_of_all_sizes(threads: int, found: list[Bound]) -> None:
     before = lt.get_num_threads()

@@ -78,7 +78,8 @@ class Tile:
 
     def heights(self, vectors: int) -> tuple[int, ...]:
         """The heights of tiles of so many vectors."""
-        return self.narrow[vectors - 1] if vectors <= len(self.narrow) else self.rows
+        # NOTE: not looked up, but compared: a binding that is written out tells what it compared.
+        return next((heights for v, heights in enumerate(self.narrow, 1) if vectors == v), self.rows)
 
     @property
     def tallest(self) -> int:
