@@ -152,7 +152,9 @@ def sync(*tensors: Any) -> None:
             pos = tr.pos
             again = pos.again
             if again and not (tr.syncs_forbidden or tr.busy or tr.mode.inference or tr.effects):
-                # Mostly it does what the last one here did.
+                # Mostly it does what the last one here did, or the last one of these extents.
+                if again.ext is not tr.ext:
+                    again = pos.again = again.by_extents.get(tr.ext, again)
                 here = _getframe(1)
                 if again.lasti != here.f_lasti or again.code is not here.f_code:
                     syncing.called_from(again, here)

@@ -18,7 +18,7 @@ from operator import itemgetter
 from sys import getrefcount
 from time import perf_counter
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import getweakrefcount
 
 from lazyt.backends.common.commit_flag import Receipt
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 # Results and temporaries of at most so many bytes have memory that is kept, so many times over.
 KEPT_BYTES = 4096
 KEPT = 3
+# Replays that a step has, each for other extents.
+EXTENTS = 128
 # Whether a reference count tells that nobody else holds a value: not so in interpreters without a global lock.
 COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
 # More values than this that nobody holds are counted together: text and compiling would outgrow what they save.
@@ -122,8 +124,8 @@ class Again:
     """What a sync did, to be done again by `run(trace, cause, site)`: False, and nothing done, if it is not alike."""
 
     __slots__ = (
-        "__weakref__", "bound", "code", "ext", "in_place", "kernels", "lasti", "n_outputs", "n_scalars", "plan", "root",
-        "run", "site", "steps", "then",
+        "__weakref__", "bound", "by_extents", "code", "ext", "in_place", "kernels", "lasti", "n_outputs", "n_scalars",
+        "plan", "root", "run", "site", "steps", "then",
     )  # fmt: skip
 
     run: Callable[[Trace, str, Site], bool]
@@ -135,6 +137,7 @@ class Again:
             plan.replays.add(self)
         self.bound = bound
         self.ext: Ext = tr.ext
+        self.by_extents: dict[Ext, Again] = {}  # those of this step, by their extents
         self.kernels = 0 if plan is None else plan.kernels
         self.steps = pos.index + 1
         self.n_outputs = n_outputs
@@ -146,6 +149,13 @@ class Again:
         self.site: Site | None = None
         self.code: Any = None
         self.lasti = -1
+
+    def follow(self, pos: Step, last: Again | Literal[False] | None) -> None:
+        """Be what is done again at this step; `last`, which was until now, stays for its own extents."""
+        if last and len(last.by_extents) < EXTENTS:
+            self.by_extents = last.by_extents
+        self.by_extents[self.ext] = self
+        pos.again = self
 
 
 class Written(Again):
@@ -248,7 +258,7 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
         again = Written(tr, plan if slots else None, bound, slots)
         again.stored = stored
         again.run = _written(tr, again, at)
-        pos.again = again
+        again.follow(pos, last)
 
 
 # --- the function that does it again

@@ -282,7 +282,7 @@ def remember(
     last = pos.again
     if last is False:
         return
-    if type(last) is Update and last.missed < MISSES:
+    if type(last) is Update and last.ext is ext and last.missed < MISSES:
         last.missed += 1
         return
     if not in_place and segment is None:
@@ -304,4 +304,4 @@ def remember(
         return
     again = Update(tr, plan, bound, want, holders, others, idle, in_place)
     if len(again.slots) == len(slots):
-        pos.again = again
+        again.follow(pos, last)

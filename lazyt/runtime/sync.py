@@ -115,10 +115,13 @@ def sync(
         mark(tr)
     if tr.customs and not all(rule.freed for rule in tr.customs.values()):
         drop_unused(tr, lambda: wanted_of(tr)[0])
-    if pos.again and not extra and pos.again.run(tr, cause, site):
-        if tr.expectations:
-            expected(tr)
-        return
+    if pos.again and not extra:
+        # NOTE: extents that come in turn, as lengths and batch sizes do, have a replay each.
+        again = pos.again = pos.again.by_extents.get(tr.ext, pos.again)
+        if again.run(tr, cause, site):
+            if tr.expectations:
+                expected(tr)
+            return
     if tr.pos.parent is None:
         return  # a handler of signals has synced meanwhile
     # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a

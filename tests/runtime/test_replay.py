@@ -72,12 +72,41 @@ def test_other_values_held_are_another_sync(repeated: list[Any]) -> None:
             np.testing.assert_array_equal(a.numpy(), X + 1)
 
 
-def test_other_sizes_are_another_sync(repeated: list[Any]) -> None:
-    for i in range(12):
+def test_sizes_that_come_in_turn_have_a_replay_each(repeated: list[Any]) -> None:
+    for i in range(24):
+        if i == 12:
+            repeated.clear()
         x = X[: 4 + i % 3]
         y = lt.asarray(x) * 3.0
         lt.sync()
         np.testing.assert_array_equal(y.numpy(), x * 3)
+    assert len(repeated) == 12 and len({*map(id, repeated)}) == 3
+
+
+def test_steps_of_two_batch_sizes_have_a_replay_each() -> None:
+    w = lt.tensor(X.copy(), requires_grad=True)
+    want = X.copy()
+    optimizer = lt.optim.SGD([w], lr=0.1)
+    for i in range(24):
+        x = np.ones((5 + 3 * (i % 2), 8), np.float32)
+        optimizer.zero_grad()
+        (lt.asarray(x) * w).sum().backward()
+        optimizer.step()
+        pos = local.trace.pos
+        lt.sync()
+        want -= np.float32(0.1) * np.float32(len(x))
+        np.testing.assert_allclose(w.detach().numpy(), want, rtol=1e-5)
+    assert pos.again and len(pos.again.by_extents) == 2
+
+
+def test_replays_of_a_step_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "EXTENTS", 3)
+    for i in range(60):
+        y = lt.asarray(np.ones(10 + i % 7, np.float32)) - 3
+        pos = local.trace.pos
+        lt.sync()
+        np.testing.assert_array_equal(y.numpy(), np.full(10 + i % 7, -2, np.float32))
+        assert not pos.again or len(pos.again.by_extents) <= 3
 
 
 @pytest.mark.parametrize("what", ["a view", "a write", "a written leaf", "indices", "a scalar"])
