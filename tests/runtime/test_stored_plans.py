@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 import lazyt as lt
 from lazyt import nn, optim
 from lazyt.backends import object_cache
-from lazyt.backends.cpu import code_cache
+from lazyt.backends.cpu import code_cache, engine
 from lazyt.backends.cpu.backend import BACKEND
 from lazyt.config import general
 from lazyt.ir import dtypes, plan_format
@@ -446,11 +447,12 @@ def test_a_second_process_plans_nothing():
 
 def test_code_is_found_without_writing_its_text(store, planned, monkeypatch):
     def unusual() -> np.ndarray:
-        # NOTE: code that an earlier test made is taken from memory, and not kept in this test's cache.
         x = lt.tensor(X)
         return np.asarray(lt.softmax(lt.sinh(x) * lt.cos(x) - lt.log1p(abs(x)), axis=-1).sum(axis=0))
 
+    # NOTE: code that an earlier test made would be taken from memory, and not be kept in this test's cache.
     code_cache._kernels.clear()
+    monkeypatch.setattr(engine._loader, "_modules", weakref.WeakValueDictionary())
     first = unusual()
     texts: list[str] = []
     emit = code_cache.emit
