@@ -86,6 +86,7 @@ FLAGS = (
     Flag("shapes", "general", "shapes are inferred at each call"),
     Flag("calls", "general", "no cached calls"),
     Flag("repeat", "general", "no replay of syncs"),
+    Flag("jit", "general", "functions under `jit` are called each time"),
     # Kernels and runs.
     Flag("split", "cpu cuda", "a reduction of few long rows stays with one thread, on a GPU with one block"),
     Flag("tile", "cpu cuda", "strided lanes are gathered; on a GPU, nothing is read through shared memory"),

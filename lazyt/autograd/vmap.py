@@ -247,20 +247,31 @@ class Recorded:
         return [(h, h._slot) for h in alive if h._slot.step in found]
 
     def _put_back(self, h: Any) -> bool:
-        """Whether h was there before, and was written: then it has its old value."""
-        slot, tr = h._slot, self.tr
-        while slot.step.index >= self.steps[0].index and slot.step.op is not INPUT:
-            s = slot.step
-            if not s.targets:
-                return False
-            slot = s.targets[slot.k if s.op is not ASSIGN else 0]
-        if type(h) is Storage:
-            h.invalidate(None)
-        if slot.step.op is INPUT:
-            h._data = tr.inputs[input_numbers(tr.pos.steps())[slot.step]]
-        h._slot = slot
-        tr.refs[slot.step.index] = ref(h)
-        return True
+        return put_back(self.tr, h, self.steps[0].index)
+
+
+def before(slot: Slot, first: int) -> Slot | None:
+    """What was written over by this value, from before the step of index `first`; None if it is of something new."""
+    while slot.step.index >= first and slot.step.op is not INPUT:
+        s = slot.step
+        if not s.targets:
+            return None
+        slot = s.targets[slot.k if s.op is not ASSIGN else 0]
+    return slot
+
+
+def put_back(tr: Trace, h: Any, first: int) -> bool:
+    """Whether h was there before the step of index `first`, and was written since: then it has its old value again."""
+    slot = before(h._slot, first)
+    if slot is None:
+        return False
+    if type(h) is Storage:
+        h.invalidate(None)
+    if slot.step.op is INPUT:
+        h._data = tr.inputs[input_numbers(tr.pos.steps())[slot.step]]
+    h._slot = slot
+    tr.refs[slot.step.index] = ref(h)
+    return True
 
 
 class _Closed(Rule):

@@ -24,6 +24,7 @@ LATE: dict[str, str] = {
     "lazyt.functions.histograms": "histogram histogram2d histogram_bin_edges histogramdd",
     "lazyt.functions.inspection": "__array_api_version__ __array_namespace_info__",
     "lazyt.functions.io": "load save",
+    "lazyt.functions.jit": "jit",
     "lazyt.functions.losses": (
         "binary_cross_entropy binary_cross_entropy_with_logits cross_entropy huber_loss kl_div l1_loss "
         "linear_cross_entropy mse_loss nll_loss smooth_l1_loss"

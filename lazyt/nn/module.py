@@ -10,10 +10,11 @@ from lazyt.backends.registry import is_kind
 from lazyt.config import HOST
 from lazyt.errors import ArgumentError, DTypeError, InvalidKey, LazytError, NotSupportedError, UninitializedModule
 from lazyt.nn import conversion, state
-from lazyt.nn.hooks import ANY, KINDS, Hooked, call_with_hooks
+from lazyt.nn.hooks import ANY, EVERYWHERE, KINDS, Hooked, call_with_hooks
 from lazyt.nn.parameter import Buffer, Parameter, buffer_of, is_parameter
 from lazyt.nn.state import Keys, joined
 from lazyt.optim.parameters import clear_gradient
+from lazyt.tracing.call_guards import CountedDict, count_change
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
@@ -44,17 +45,20 @@ class Module(Hooked):
     training: bool
     # What a subclass may set: the version of its state, for `load_state_dict` pre-hooks.
     _version: int | None = None
+    # A function under `jit` looks through a module only where one has changed since; and through these.
+    counts_changes = (EVERYWHERE,)
 
     def __init__(self) -> None:
         fields = self.__dict__
         fields["training"] = True
         for name in ("_parameters", "_buffers", "_modules", *KINDS):
-            fields[name] = {}
+            fields[name] = CountedDict()
         fields["_not_saved"] = set()
 
     # Attributes
 
     def __setattr__(self, name: str, value: Any) -> None:
+        count_change()
         fields = self.__dict__
         parameters = fields.get("_parameters")
         if parameters is None:
@@ -114,6 +118,7 @@ class Module(Hooked):
             raise
 
     def __delattr__(self, name: str) -> None:
+        count_change()
         for table in (self._parameters, self._modules, self._buffers):
             if name in table:
                 del table[name]

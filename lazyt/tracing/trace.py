@@ -118,7 +118,7 @@ class Step(Slot):
     __slots__ = (
         "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed", "counted", "cut",
         "device", "division", "ext", "ext_start", "first", "form", "high", "index", "info", "kept", "key",
-        "known", "leaf_form", "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak",
+        "known", "known_calls", "leaf_form", "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak",
         "next", "op", "operands", "owner",
         "parent", "path", "plans", "pulled", "rules", "scalar_start", "sid", "simple", "site", "slots",
         "statics", "stops", "targets", "view",
@@ -186,6 +186,7 @@ class Step(Slot):
         self.info: Any = None
         self.view: Any = None  # how the view that was made here last is seen in its storage
         self.call: Any = NO_CALL  # the public call that took it last (see call_cache.py)
+        self.known_calls: dict[Any, Any] | None = None  # what functions recorded from here on (see known_calls.py)
         self.consumed: Any = None  # memo: the steps whose graph a backward up to here has freed
         # Memo: for values that a sync leaves with a graph, what their derivatives keep (see autograd/saved_segment.py).
         self.kept: dict[tuple[Slot, ...], Any] = {}

@@ -1,0 +1,356 @@
+"""`jit`: a function whose calls are recorded at once, without its Python."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Hashable, Sequence
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.autograd.functional import at_leaf, flatten, unflatten
+from lazyt.autograd.vmap import before as written_over, put_back
+from lazyt.config import general as settings
+from lazyt.errors import NotSupportedError
+from lazyt.functions.arguments import tensor
+from lazyt.tracing.call_guards import Guards, TooMany, watched
+from lazyt.tracing.call_site import user_site
+from lazyt.tracing.inputs import bind_input
+from lazyt.tracing.known_calls import KnownCall, inside, read_before, remember, steps_since
+from lazyt.tracing.lanes import InJit
+from lazyt.tracing.record import begin, slot_of
+from lazyt.tracing.refusals import check_function
+from lazyt.tracing.steps import INPUT, hooks, settle
+from lazyt.tracing.tensor_state import Handle, Storage
+from lazyt.tracing.trace import Slot, local
+from lazyt.tracing.tracebacks import filter_traceback, filters_itself
+
+if TYPE_CHECKING:
+    from lazyt.tracing.trace import Step, Trace
+
+__all__ = ["jit"]
+
+# Other arguments than tensors: so many sets of them are remembered.
+MOST_KEYS = 256
+# So often what the function reads may be found to have changed, before it is only called.
+CHANGES = 16
+
+
+def jit(f: Callable[..., Any]) -> Any:
+    """A function that does what `f` does and calls it only where it must: else the steps of an earlier call are taken.
+
+    lazyt plans and compiles without it. What it saves is Python: of a function that is called again on tensors of the
+    same kind, none runs. Arguments and results are tensors, or nests (tuples, lists, dicts) of tensors and of anything
+    else; what is no tensor decides what is recorded, by its value, so pass what changes from call to call as a tensor.
+    NumPy's arrays come to `f` as tensors.
+
+    What `f` reads beside its arguments is read anew: parameters of a module, tensors of enclosing functions. When a
+    name, a variable or an attribute that it reads has become another object or number, `f` is called again. Not seen
+    are attributes of Python modules, and what other libraries keep. Results are never views of arguments.
+
+    Raises SyncError at a line of `f` that reads a value, and NotSupportedError where it draws random numbers, keeps a
+    value in something else than its results (`backward()` does, `lt.grad` does not), or writes into a tensor that it
+    did not make, which then has its old value. A training step needs no `jit`: it records as it is.
+
+    `repr` says how many calls are remembered, and why the last one was not.
+
+    As `jax.jit` and `mlx.core.compile`; a decorator of methods too.
+
+    >>> import lazyt as lt
+    >>> @lt.jit
+    ... def smooth(x, steps):
+    ...     for _ in range(steps):
+    ...         x = (x[1:] + x[:-1]) / 2
+    ...     return x
+    >>> smooth(lt.arange(5.0), 2).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    check_function("jit", f)
+    return Jitted(f)
+
+
+class Jitted:
+    """A function under `jit`."""
+
+    def __init__(self, f: Callable[..., Any]) -> None:
+        self.__wrapped__ = f
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            if hasattr(f, name):
+                setattr(self, name, getattr(f, name))
+        self._entries: dict[Any, _Entry] = {}
+        self._changes = 0
+        self._remembered = 0
+        self._reason = ""
+
+    def __repr__(self) -> str:
+        name = getattr(self.__wrapped__, "__qualname__", type(self.__wrapped__).__name__)
+        why = f"; the last one was not: {self._reason}" if self._reason else ""
+        return f"<jit of {name}: {self._remembered} calls remembered{why}>"
+
+    def _enter(self, key: Any, call: Any, outer: list[Any]) -> str:
+        """Have what the function reads watched from now on."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.holds():
+            entry.outer = [*entry.outer, *outer]
+            return "it read something for the first time"
+        if entry is not None:
+            self._changes += 1
+            if self._changes > CHANGES:
+                return f"{entry.guards.changed()} changes from call to call"
+        if len(self._entries) >= MOST_KEYS:
+            self._entries.clear()
+        try:
+            self._entries[key] = _Entry(watched([self.__wrapped__, *_objects(call)]), outer)
+        except TooMany:
+            return "it reaches too many objects to see whether they change"
+        return "it was called for the first time" if entry is None else f"{entry.guards.changed()} has changed"
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    @filters_itself
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """`f(*args, **kwargs)`, recorded at once where it was called so before."""
+        try:
+            return self._call(args, kwargs)
+        except Exception as error:
+            filter_traceback(error, True, "jit")
+            raise
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tr = local.trace
+        if tr.watched or tr.eager or not settings["jit"]:
+            return self.__wrapped__(*args, **kwargs)
+        kind, tree = hooks.tensor, None
+        values: Sequence[Any]
+        key: Any
+        if not kwargs and all([type(x) is kind for x in args]):
+            values, key = args, len(args)
+        else:
+            values, key, tree = _flattened(args, kwargs)
+            args, kwargs = unflatten(tree, values)
+        pos = tr.pos
+        if pos.cut or pos.index >= tr.bound:
+            begin()
+        entry = self._entries.get(key)
+        if entry is not None:
+            if entry.holds():
+                values = [*values, *entry.outer]
+            else:
+                entry = None
+        known = None
+        busy = tr.busy
+        tr.busy = True
+        try:
+            slots = [
+                slot if (slot := x._slot) is not None and slot.step.owner is tr
+                else bind_input(tr, x) if slot is None and x._storage is None else slot_of(tr, x)
+                for x in values
+            ]  # fmt: skip
+            start = tr.pos
+            if start.mode is not tr.mode and slots:
+                settle(tr)
+                start = tr.pos
+            ext = tr.ext
+            if entry is not None and start.known_calls is not None:
+                known = start.known_calls.get((entry.token, ext))
+                if known is not None and not settings["verify"]:
+                    made = known.take(tr, slots, values)
+                    if made is not None:
+                        return made[0] if known.tree is None else unflatten(known.tree, made)
+        finally:
+            tr.busy = busy
+        return _Recorded(self, tr, key, entry, values, slots, start, ext).call(args, kwargs, known)
+
+
+class _Recorded:
+    """A call of the function, from where its arguments were met."""
+
+    def __init__(
+        self, jitted: Jitted, tr: Trace, key: Any, entry: _Entry | None, values: Sequence[Any], slots: list[Slot],
+        start: Step, ext: Any,
+    ) -> None:  # fmt: skip
+        self.jitted, self.tr, self.key, self.entry = jitted, tr, key, entry
+        self.values, self.slots, self.start, self.ext = values, slots, start, ext
+        self.writes = [_holder(x)._writes for x in values]
+
+    def call(self, args: Any, kwargs: Any, known: KnownCall | None) -> Any:
+        """What the function returns; what it recorded is remembered when nothing new was met."""
+        tr, jitted = self.tr, self.jitted
+        before, number, mode = tr.syncs_forbidden, tr.number, tr.mode
+        try:
+            tr.syncs_forbidden = [*before, InJit(user_site())]
+            out = jitted.__wrapped__(*args, **kwargs)
+        finally:
+            tr.syncs_forbidden = before
+        steps = steps_since(tr, self.start)
+        if steps is None or tr.number != number or self.start.parent is None or tr.mode is not mode:
+            jitted._reason = "it begins a program, without a tensor among its arguments, or changes a mode"
+            return out
+        if found := inside(tr, self.start):
+            jitted._reason = f"it has {found} inside"
+            return out
+        results: list[Any] = []
+        tree = flatten(out, results)
+        _check_kept(tr, self.start, results)
+        if known is not None and known.slots == self.slots and known.last is not tr.pos:
+            raise NotSupportedError(
+                f"not supported: {jitted!r} recorded other steps than before with the same arguments: it reads "
+                "something whose changes are not seen; pass that as an argument"
+            )
+        made = self._known(steps, results, tree, (args, kwargs))
+        if isinstance(made, str):
+            jitted._reason = made
+        else:
+            jitted._reason = ""
+            jitted._remembered += known is None
+            remember(self.start, (self.entry.token, self.ext), made)  # type: ignore[union-attr]
+        return out
+
+    def _known(self, steps: list[Step], results: list[Any], tree: Any, call: Any) -> KnownCall | str:
+        """The call, or why it is not remembered."""
+        tr, jitted, entry = self.tr, self.jitted, self.entry
+        outer = read_before(tr, self.start, steps, self.slots)
+        if isinstance(outer, str):
+            return outer
+        if entry is None or outer or not entry.holds():
+            return jitted._enter(self.key, call, outer)
+        known = KnownCall(tr, self.start, steps, self.slots)
+        for i, (x, slot, n) in enumerate(zip(self.values, self.slots, self.writes, strict=True)):
+            h = _holder(x)
+            if h._writes == n and (x._view is not None or h._slot is slot):
+                continue
+            if x._view is not None or h._slot is None or h._slot.step.index <= self.start.index:
+                return "it writes through a view"
+            if all(i < j or self.values[j] is not x for j, _, _ in known.writes):
+                known.writes.append((i, h._slot, h._writes - n))
+        return self._with_results(known, results, tree)
+
+    def _with_results(self, known: KnownCall, results: list[Any], tree: Any) -> KnownCall | str:
+        tr, first = self.tr, self.start.index + 1
+        storages: set[int] = set()
+        for h in results:
+            given = next((i for i, x in enumerate(self.values) if x is h), None)
+            if given is not None:
+                known.results.append(given)
+                continue
+            slot, st = slot_of(tr, h), h._storage
+            base = slot if st is None else st._slot
+            if h._meta is not None or (st is not None and st._meta is not None):
+                return "a result is a leaf"
+            if base is None or base.step.index < first or slot.step.index < first:
+                return "a result was there before, or is a view of what was"
+            if st is not None and id(st) in storages:
+                return "results share memory"
+            storages.add(id(st))
+            known.results.append(slot)
+        if known.last is not tr.pos:
+            return "a result was derived anew"
+        known.tree = None if type(tree) is type(at_leaf(0)) else tree
+        return known
+
+
+class _Entry:
+    """What the function reads beside its arguments, for some other arguments; calls are remembered under its token."""
+
+    __slots__ = ("guards", "outer", "token")
+
+    def __init__(self, guards: Guards, outer: list[Any]) -> None:
+        self.guards = guards
+        self.outer = outer  # who holds the values that it reads by itself, in the order in which it did first
+        self.token = object()
+
+    def holds(self) -> bool:
+        """Whether all of it is what it was."""
+        return self.guards.hold()
+
+
+def _flattened(args: Any, kwargs: Any) -> tuple[list[Handle], Any, Any]:
+    """The tensors of arguments, what the others are, and the tree with the tensors' numbers."""
+    found: list[Handle] = []
+    key: list[Any] = []
+    tree = _walk((args, kwargs), found, key)
+    return found, tuple(key), tree
+
+
+def _walk(x: Any, found: list[Handle], key: list[Any]) -> Any:
+    if isinstance(x, np.ndarray):
+        x = tensor(x)
+    if isinstance(x, Handle):
+        found.append(x)
+        key.append(Handle)
+        return at_leaf(len(found) - 1)
+    kind = type(x)
+    if isinstance(x, tuple | list):
+        key += (kind, len(x))
+        made = [_walk(v, found, key) for v in x]
+        return kind(*made) if hasattr(x, "_fields") else kind(made)
+    if isinstance(x, dict):
+        key += (kind, *x)
+        return {k: _walk(v, found, key) for k, v in x.items()}
+    if not isinstance(x, Hashable):
+        raise TypeError(f"jit: an argument must be a tensor, a nest of them, or hashable, not {kind.__name__!r}")
+    # NOTE: 0.0 is not -0.0, and NaN is NaN.
+    key += (kind, repr(x) if isinstance(x, float | complex | np.generic) else x)
+    return x
+
+
+def _objects(call: Any) -> list[Any]:
+    """The arguments that are objects: their attributes are read too."""
+    found: list[Handle] = []
+    tree = flatten(call, found)
+    todo, objects = [tree], []
+    while todo:
+        x = todo.pop()
+        if isinstance(x, tuple | list):
+            todo += x
+        elif isinstance(x, dict):
+            todo += x.values()
+        elif type(x) is not type(at_leaf(0)):
+            objects.append(x)
+    return objects
+
+
+def _check_kept(tr: Trace, start: Step, results: Sequence[Any]) -> None:
+    """NotSupportedError if a value is held by others than the results; what was written has its old value again."""
+    first = start.index + 1
+    if not _kept(tr, first, results):
+        return
+    gc.collect()  # what only a cycle holds
+    for h, slot in (kept := _kept(tr, first, results)):
+        what = f"{slot.dtype} {tuple(slot.shape)}, recorded at {slot.step.site}"
+        written = [put_back(tr, x, first) for x, _ in kept]
+        if any(written):
+            raise NotSupportedError(
+                f"not supported: jit of a function that writes into a tensor with gradients that it did not make "
+                f"({what}), because it would not be written when the steps are taken again; return the new value instead"
+            )
+        raise NotSupportedError(
+            f"not supported: jit of a function that keeps a value in something else than its results ({what}), because "
+            "it would not be kept when the steps are taken again; return it instead"
+        )
+
+
+def _kept(tr: Trace, first: int, results: Sequence[Any]) -> list[tuple[Any, Slot]]:
+    """Who holds values made since, but for the results and tensors without gradients that were written."""
+    own = {id(h) for h in results} | {id(h._storage) for h in results}
+    found = []
+    for i, h in tr.alive(first):
+        slot = h._slot
+        if i < first or slot is None or slot.step.owner is not tr or slot.step.op is INPUT:
+            continue
+        # A view of what was there before is derived anew wherever it is read.
+        st = None if type(h) is Storage else h._storage
+        if st is not None and (st._slot is None or st._slot.step.index < first or st._slot.step.op is INPUT):
+            continue
+        if written_over(slot, first) is None:
+            if id(h) not in own:
+                found.append((h, slot))
+        elif h._meta is not None or slot.requires_grad:
+            found.append((h, slot))
+    return found
+
+
+def _holder(x: Any) -> Any:
+    return x if x._storage is None else x._storage
