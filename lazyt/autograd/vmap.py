@@ -19,8 +19,9 @@ from lazyt.autograd.vjp_step import special_step
 from lazyt.errors import AutogradError, NotSupportedError
 from lazyt.ops import effects, kernel_calls, numpy_calls
 from lazyt.tracing.commit import undisturbed
+from lazyt.tracing.known_calls import written_over
 from lazyt.tracing.record import begin, slot_of
-from lazyt.tracing.steps import ASSIGN, INPUT, new_tensor
+from lazyt.tracing.steps import INPUT, new_tensor
 from lazyt.tracing.tensor_state import Handle, Storage
 from lazyt.tracing.trace import Slot, Step, Trace
 
@@ -250,19 +251,9 @@ class Recorded:
         return put_back(self.tr, h, self.steps[0].index)
 
 
-def before(slot: Slot, first: int) -> Slot | None:
-    """What was written over by this value, from before the step of index `first`; None if it is of something new."""
-    while slot.step.index >= first and slot.step.op is not INPUT:
-        s = slot.step
-        if not s.targets:
-            return None
-        slot = s.targets[slot.k if s.op is not ASSIGN else 0]
-    return slot
-
-
 def put_back(tr: Trace, h: Any, first: int) -> bool:
     """Whether h was there before the step of index `first`, and was written since: then it has its old value again."""
-    slot = before(h._slot, first)
+    slot = written_over(h._slot, first)
     if slot is None:
         return False
     if type(h) is Storage:

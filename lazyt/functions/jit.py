@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.autograd.functional import at_leaf, flatten, unflatten
-from lazyt.autograd.vmap import before as written_over, put_back
+from lazyt.autograd.vmap import put_back
 from lazyt.config import general as settings
 from lazyt.errors import NotSupportedError
 from lazyt.functions.arguments import tensor
 from lazyt.tracing.call_guards import Guards, TooMany, watched
 from lazyt.tracing.call_site import user_site
 from lazyt.tracing.inputs import bind_input
-from lazyt.tracing.known_calls import KnownCall, inside, read_before, remember, steps_since
+from lazyt.tracing.known_calls import KnownCall, inside, read_before, remember, steps_since, written_over
 from lazyt.tracing.lanes import InJit
 from lazyt.tracing.record import begin, slot_of
 from lazyt.tracing.refusals import check_function
@@ -91,13 +91,16 @@ class Jitted:
     def _enter(self, key: Any, call: Any, outer: list[Any]) -> str:
         """Have what the function reads watched from now on."""
         entry = self._entries.get(key)
-        if entry is not None and entry.holds():
-            entry.outer = [*entry.outer, *outer]
-            return "it read something for the first time"
         if entry is not None:
             self._changes += 1
             if self._changes > CHANGES:
+                self._entries.clear()
                 return f"{entry.guards.changed()} changes from call to call"
+            if entry.holds():
+                entry.outer = [*entry.outer, *outer]
+                return "it read something for the first time"
+        elif self._changes > CHANGES:
+            return "what it reads changes from call to call"
         if len(self._entries) >= MOST_KEYS:
             self._entries.clear()
         try:
@@ -149,16 +152,16 @@ class Jitted:
                 for x in values
             ]  # fmt: skip
             start = tr.pos
-            if start.mode is not tr.mode and slots:
+            if start.mode is not tr.mode:
                 settle(tr)
                 start = tr.pos
             ext = tr.ext
             if entry is not None and start.known_calls is not None:
-                known = start.known_calls.get((entry.token, ext))
+                known = start.known_calls.get((entry.token, ext, *slots))
                 if known is not None and not settings["verify"]:
-                    made = known.take(tr, slots, values)
+                    made = known.take(tr, values)
                     if made is not None:
-                        return made[0] if known.tree is None else unflatten(known.tree, made)
+                        return unflatten(known.tree, made) if known.nested else made[0]
         finally:
             tr.busy = busy
         return _Recorded(self, tr, key, entry, values, slots, start, ext).call(args, kwargs, known)
@@ -194,7 +197,7 @@ class _Recorded:
         results: list[Any] = []
         tree = flatten(out, results)
         _check_kept(tr, self.start, results)
-        if known is not None and known.slots == self.slots and known.last is not tr.pos:
+        if known is not None and known.last is not tr.pos:
             raise NotSupportedError(
                 f"not supported: {jitted!r} recorded other steps than before with the same arguments: it reads "
                 "something whose changes are not seen; pass that as an argument"
@@ -205,7 +208,8 @@ class _Recorded:
         else:
             jitted._reason = ""
             jitted._remembered += known is None
-            remember(self.start, (self.entry.token, self.ext), made)  # type: ignore[union-attr]
+            jitted._changes = 0
+            remember(self.start, (self.entry.token, self.ext, *self.slots), made)  # type: ignore[union-attr]
         return out
 
     def _known(self, steps: list[Step], results: list[Any], tree: Any, call: Any) -> KnownCall | str:
@@ -247,7 +251,7 @@ class _Recorded:
             known.results.append(slot)
         if known.last is not tr.pos:
             return "a result was derived anew"
-        known.tree = None if type(tree) is type(at_leaf(0)) else tree
+        known.tree, known.nested = tree, type(tree) is not type(at_leaf(0))
         return known
 
 

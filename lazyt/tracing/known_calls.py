@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.inference import is_inference
-from lazyt.tracing.steps import INPUT, new_tensor
-from lazyt.tracing.tensor_state import EXTERNAL, Inference
+from lazyt.tracing.steps import ASSIGN, INPUT, new_tensor
+from lazyt.tracing.tensor_state import EXTERNAL, Inference, Storage
 from lazyt.tracing.trace import Several, Slot, several
 
 if TYPE_CHECKING:
@@ -36,70 +36,68 @@ class KnownCall:
     """What a function recorded from a step on, under some extents, on some values."""
 
     __slots__ = (
-        "after", "blank", "exts", "last", "place", "results", "scalars", "slots", "span", "start", "steps", "tree", "writes",
+        "after", "constants", "exts", "last", "nested", "place", "results", "scalars", "slots", "span", "start", "steps", "taken",
+        "tree", "writes",
     )  # fmt: skip
 
-    def __init__(self, tr: Trace, start: Step, steps: Sequence[Step], slots: list[Slot]) -> None:
+    def __init__(self, tr: Trace, start: Step, steps: list[Step], slots: list[Slot]) -> None:
         self.start = start
         self.steps = steps
         self.exts = [*map(ext_of, steps)]
         self.last = steps[-1] if steps else start
         self.after: Any = tr.ext
-        first, end = start.index + 1, self.last.index + 1
-        self.span = slice(first, end)
-        self.blank: list[None] = [None] * (end - first)
+        self.span = slice(start.index + 1, self.last.index + 1)
         self.place = slice(start.scalar_start + start.n_scalars, self.last.scalar_start + self.last.n_scalars)
         self.scalars = tr.scalars[self.place]
         self.slots = slots  # of the arguments, and of what is met before the call
+        # Tensors that the function makes of data of the host, for itself: the same at each call.
+        self.constants = [tr.results[s.index] for s in steps if s.op is INPUT]
+        # What the trace holds for each step while nobody else does.
+        self.taken = [tr.results[s.index] if s.op is INPUT else None for s in steps]
         # What the call wrote into these: their number, the value behind it, how many writes that were.
         self.writes: list[tuple[int, Slot, int]] = []
         # What it returned: a value that it made, or the number of one of these; and the tree that they are in.
         self.results: list[Slot | int] = []
         self.tree: Any = None
+        self.nested = True
 
-    def take(self, tr: Trace, slots: list[Slot], values: Sequence[Any]) -> list[Handle] | None:
+    def take(self, tr: Trace, values: Sequence[Any]) -> list[Handle] | None:
         """Take the steps on these values: the results, or None, and nothing done, where this is another call."""
-        if slots != self.slots:
-            return None
         if [*map(ext_of, self.steps)] != self.exts and not all(map(_enter_again, self.steps, self.exts)):
             return None
-        if self.writes:
-            if not self._write(tr, values):
+        if self.writes or self.constants:
+            if not self._carry_out(tr, values):
                 return None
         else:
             # NOTE: no call from here on.
             if tr.pos is not self.start:
                 return None
             tr.scalars[self.place] = self.scalars
-            tr.results[self.span] = self.blank
+            tr.results[self.span] = self.taken
             tr.ext = self.after
             tr.pos = self.last
         found: list[Handle] = []
-        made: dict[Step, list[Handle]] = {}
         for x in self.results:
             if type(x) is int:
                 h = values[x]
-            elif len(x.step.slots) == 1:  # type: ignore[union-attr]
-                h = new_tensor(x)  # type: ignore[arg-type]
-                tr.results[x.step.index] = h  # type: ignore[union-attr]
             else:
-                s: Step = x.step  # type: ignore[union-attr]
-                if s not in made:
-                    made[s] = [*map(new_tensor, s.slots)]
-                    tr.refs[s.index] = Several(map(ref, made[s]))
-                h = made[s][x.k]  # type: ignore[union-attr]
+                h, s = new_tensor(x), x.step  # type: ignore[arg-type, union-attr]
+                if len(s.slots) == 1:
+                    tr.results[s.index] = h
+                else:
+                    tr.refs[s.index] = _one_more(tr.refs.get(s.index), x, h)  # type: ignore[arg-type]
             found.append(h)
         return found
 
-    def _write(self, tr: Trace, values: Sequence[Any]) -> bool:
-        """Take the steps, and give what they write into its new value; False, and nothing done, where that is new."""
-        if several or EXTERNAL:
-            return False
-        changes: list[tuple[Any, str, Any]] = [(tr, "ext", self.after), (tr, "pos", self.last)]
-        at: list[int] = []
-        references: list[Any] = []
-        old: list[int] = []
+    def _carry_out(self, tr: Trace, values: Sequence[Any]) -> bool:
+        """Take the steps, with what they write and what is met between them; False, and nothing done, where that is
+        another."""
+        changes: list[tuple[Any, str, Any]] = []
         before = []
+        references: dict[int, Any] = {}
+        old: list[int] = []
+        if self.writes and (several or EXTERNAL):
+            return False
         for i, slot, n in self.writes:
             x = values[i]
             st = x._storage
@@ -108,29 +106,51 @@ class KnownCall:
                 return False
             before.append((x, st, h, h._slot, h._writes))
             changes += (h, "_data", None), (h, "_writes", h._writes + n), (h, "_slot", slot)
-            if st is not None:
+            if type(h) is Storage:
                 # Before the write: an alias that derives its value anew never sees half of one.
-                st.invalidate(None)
+                h.invalidate(None)
+            if st is not None:
                 changes.append((x, "_slot", slot))
-            at.append(slot.step.index)
-            references.append(ref(h))
+            n_step = slot.step.index
+            references[n_step] = ref(h) if len(slot.step.slots) == 1 else _one_more(references.get(n_step), slot, h)
             if tr.results[self.slots[i].step.index] is h:
                 old.append(self.slots[i].step.index)
+        inputs, nbytes, number = tr.inputs, tr.nbytes, tr.number
+        for s, h in zip(self.steps, self.taken, strict=True):
+            if h is not None:
+                data = h._data
+                if data is None or h._slot is not None or data.bound_in == number:
+                    return False
+                nbytes += data.nbytes * s.counted
+                changes += (h, "_slot", s), (data, "bound_in", number)
+        # NOTE: a list of its own: what is met is there with the position, or not at all.
+        met = [*inputs, *(h._data for h in self.constants)]
+        changes += (tr, "inputs", met), (tr, "nbytes", nbytes), (tr, "ext", self.after), (tr, "pos", self.last)
         assignments = chain(
-            map(setitem, repeat(tr.refs), at, references),
+            map(setitem, repeat(tr.refs), references, references.values()),
             map(setitem, repeat(tr.results), old, repeat(None)),
             prepared(changes),
         )
         # NOTE: no call from here on but of what is entered without a look at signals.
-        if tr.pos is not self.start:
+        if tr.pos is not self.start or tr.inputs is not inputs:
             return False
         for x, st, h, slot, n in before:
             if x._storage is not st or h._slot is not slot or h._writes != n:
                 return False
         tr.scalars[self.place] = self.scalars
-        tr.results[self.span] = self.blank
+        tr.results[self.span] = self.taken
         carry_out(assignments)
         return True
+
+
+def _nobody() -> None:
+    """What stands for the holder of a value that has none."""
+
+
+def _one_more(known: Any, slot: Slot, h: Any) -> Several:
+    """The holders of a step's several values, with one more."""
+    before = known if type(known) is Several else [_nobody] * len(slot.step.slots)
+    return Several(ref(h) if k == slot.k else r for k, r in enumerate(before))
 
 
 def _enter_again(s: Step, ext: Ext) -> bool:
@@ -158,16 +178,40 @@ def steps_since(tr: Trace, start: Step) -> list[Step] | None:
     return found[::-1]
 
 
+def written_over(slot: Slot, first: int) -> Slot | None:
+    """What was written over by this value, from before the step of index `first`; None if it is of something new."""
+    while slot.step.index >= first and slot.step.op is not INPUT:
+        s = slot.step
+        if not s.targets:
+            return None
+        slot = s.targets[slot.k if s.op is not ASSIGN else 0]
+    return slot
+
+
 def read_before(tr: Trace, start: Step, steps: Sequence[Step], slots: Sequence[Slot]) -> list[Any] | str:
-    """Who holds the values that these steps read and did not make, but for `slots`; or what cannot be met again."""
-    given, found = set(slots), {}
+    """Who holds the values that these steps read and did not make, but for `slots`; or what cannot be met again.
+
+    What nobody else holds was made of data of the host, by the function and for itself.
+    """
+    given, first = set(slots), start.index + 1
+    found: dict[Slot, Any] = {}
+    held = set(tr.held_places(first))
+    written = {written_over(h._slot, first): h for _, h in tr.alive(first) if h._slot is not None}
     for s in steps:
-        for x in (s,) if s.op is INPUT else s.operands:
-            outside = isinstance(x, Slot) and (x.step.op is INPUT or x.step.index <= start.index)
-            if outside and x not in given and x not in found:
-                found[x] = tr.holder(x)
-                if found[x] is None:
-                    return f"nobody holds the value any more that is read at {s.site}"
+        if s.op is INPUT:
+            if s in written:
+                found[s] = written[s]
+            elif s.index in held or tr.results[s.index] is None:
+                found[s] = tr.holder(s)
+            elif tr.results[s.index]._storage is not None or s.statics[3] >= 0:
+                return f"it makes a tensor of data of the host at {s.site}, and views of it"
+            else:
+                given.add(s)
+        for x in s.operands:
+            if isinstance(x, Slot) and x.step.index < first and x not in given and x not in found:
+                found[x] = written.get(x) or tr.holder(x)
+        if None in found.values():
+            return f"nobody holds the value any more that is read at {s.site}"
     return [*found.values()]
 
 
