@@ -248,21 +248,17 @@ class Recorded:
         return [(h, h._slot) for h in alive if h._slot.step in found]
 
     def _put_back(self, h: Any) -> bool:
-        return put_back(self.tr, h, self.steps[0].index)
-
-
-def put_back(tr: Trace, h: Any, first: int) -> bool:
-    """Whether h was there before the step of index `first`, and was written since: then it has its old value again."""
-    slot = written_over(h._slot, first)
-    if slot is None:
-        return False
-    if type(h) is Storage:
-        h.invalidate(None)
-    if slot.step.op is INPUT:
-        h._data = tr.inputs[input_numbers(tr.pos.steps())[slot.step]]
-    h._slot = slot
-    tr.refs[slot.step.index] = ref(h)
-    return True
+        """Whether h was there before, and was written: then it has its old value."""
+        slot, tr = written_over(h._slot, self.steps[0].index), self.tr
+        if slot is None:
+            return False
+        if type(h) is Storage:
+            h.invalidate(None)
+        if slot.step.op is INPUT:
+            h._data = tr.inputs[input_numbers(tr.pos.steps())[slot.step]]
+        h._slot = slot
+        tr.refs[slot.step.index] = ref(h)
+        return True
 
 
 class _Closed(Rule):

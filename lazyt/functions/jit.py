@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Hashable, Sequence
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -10,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.autograd.functional import at_leaf, flatten, unflatten
-from lazyt.autograd.vmap import put_back
 from lazyt.config import general as settings
-from lazyt.errors import NotSupportedError
+from lazyt.errors import LazytWarning, NotSupportedError
 from lazyt.functions.arguments import tensor
 from lazyt.tracing.call_guards import Guards, TooMany, watched
-from lazyt.tracing.call_site import user_site
+from lazyt.tracing.call_site import warn
 from lazyt.tracing.inputs import bind_input
 from lazyt.tracing.known_calls import KnownCall, inside, read_before, remember, steps_since, written_over
-from lazyt.tracing.lanes import InJit
 from lazyt.tracing.record import begin, slot_of
 from lazyt.tracing.refusals import check_function
 from lazyt.tracing.steps import INPUT, hooks, settle
@@ -40,18 +37,19 @@ CHANGES = 16
 def jit(f: Callable[..., Any]) -> Any:
     """A function that does what `f` does and calls it only where it must: else the steps of an earlier call are taken.
 
-    lazyt plans and compiles without it. What it saves is Python: of a function that is called again on tensors of the
-    same kind, none runs. Arguments and results are tensors, or nests (tuples, lists, dicts) of tensors and of anything
-    else; what is no tensor decides what is recorded, by its value, so pass what changes from call to call as a tensor.
-    NumPy's arrays come to `f` as tensors.
+    lazyt plans and compiles without it. What it saves is Python: of a function that is called again at the same place
+    of a program, on tensors of the same kind, none runs. Arguments and results are tensors, or nests (tuples, lists,
+    dicts) of tensors and of anything else; what is no tensor decides by its value what is recorded, so pass what
+    changes from call to call as a tensor. NumPy's arrays come to `f` as tensors.
 
     What `f` reads beside its arguments is read anew: parameters of a module, tensors of enclosing functions. When a
     name, a variable or an attribute that it reads has become another object or number, `f` is called again. Not seen
-    are attributes of Python modules, and what other libraries keep. Results are never views of arguments.
+    are attributes of Python modules, and what other libraries keep. What `f` writes in place is written again.
 
-    Raises SyncError at a line of `f` that reads a value, and NotSupportedError where it draws random numbers, keeps a
-    value in something else than its results (`backward()` does, `lt.grad` does not), or writes into a tensor that it
-    did not make, which then has its old value. A training step needs no `jit`: it records as it is.
+    `f` is called each time, as without `jit`, and a LazytWarning says why, if it reads a value, draws random numbers,
+    keeps a value in something else than its results (`backward()` does, `lt.grad` does not), or writes into a tensor
+    with gradients. So a training step gains nothing; it records as it is. The same holds, without a warning, for results
+    that share memory and for custom functions, hooks and prints inside.
 
     `repr` says how many calls are remembered, and why the last one was not.
 
@@ -82,11 +80,21 @@ class Jitted:
         self._changes = 0
         self._remembered = 0
         self._reason = ""
+        self._warned = False
 
     def __repr__(self) -> str:
-        name = getattr(self.__wrapped__, "__qualname__", type(self.__wrapped__).__name__)
         why = f"; the last one was not: {self._reason}" if self._reason else ""
-        return f"<jit of {name}: {self._remembered} calls remembered{why}>"
+        return f"<jit of {self._name()}: {self._remembered} calls remembered{why}>"
+
+    def _refuse(self, why: str) -> None:
+        """Say once why the function is called each time."""
+        if not self._warned:
+            self._warned = True
+            warn(f"jit: {self._name()} is called each time: {why}", LazytWarning)
+        self._reason = why
+
+    def _name(self) -> str:
+        return getattr(self.__wrapped__, "__qualname__", type(self.__wrapped__).__name__)
 
     def _enter(self, key: Any, call: Any, outer: list[Any]) -> str:
         """Have what the function reads watched from now on."""
@@ -95,12 +103,13 @@ class Jitted:
             self._changes += 1
             if self._changes > CHANGES:
                 self._entries.clear()
-                return f"{entry.guards.changed()} changes from call to call"
+                self._refuse(f"{entry.guards.changed()} changes from call to call")
+                return self._reason
             if entry.holds():
                 entry.outer = [*entry.outer, *outer]
                 return "it read something for the first time"
         elif self._changes > CHANGES:
-            return "what it reads changes from call to call"
+            return self._reason
         if len(self._entries) >= MOST_KEYS:
             self._entries.clear()
         try:
@@ -162,8 +171,11 @@ class Jitted:
                     made = known.take(tr, values)
                     if made is not None:
                         return unflatten(known.tree, made) if known.nested else made[0]
+                    known = None
         finally:
             tr.busy = busy
+        if tr.pos is not start:
+            return self.__wrapped__(*args, **kwargs)  # a handler of signals has recorded meanwhile
         return _Recorded(self, tr, key, entry, values, slots, start, ext).call(args, kwargs, known)
 
 
@@ -181,22 +193,30 @@ class _Recorded:
     def call(self, args: Any, kwargs: Any, known: KnownCall | None) -> Any:
         """What the function returns; what it recorded is remembered when nothing new was met."""
         tr, jitted = self.tr, self.jitted
-        before, number, mode = tr.syncs_forbidden, tr.number, tr.mode
+        outer, number, mode = tr.impure, tr.number, tr.mode
+        found: list[str] = []
+        tr.impure = found
         try:
-            tr.syncs_forbidden = [*before, InJit(user_site())]
             out = jitted.__wrapped__(*args, **kwargs)
         finally:
-            tr.syncs_forbidden = before
+            tr.impure = outer
+            if outer is not None:
+                outer += found
         steps = steps_since(tr, self.start)
+        if found:
+            jitted._refuse(found[0])
+            return out
         if steps is None or tr.number != number or self.start.parent is None or tr.mode is not mode:
             jitted._reason = "it begins a program, without a tensor among its arguments, or changes a mode"
             return out
-        if found := inside(tr, self.start):
-            jitted._reason = f"it has {found} inside"
-            return out
         results: list[Any] = []
         tree = flatten(out, results)
-        _check_kept(tr, self.start, results)
+        if within := inside(tr, self.start):
+            jitted._reason = f"it has {within} inside"
+            return out
+        if kept := _kept(tr, self.start.index + 1, results):
+            jitted._refuse(kept)
+            return out
         if known is not None and known.last is not tr.pos:
             raise NotSupportedError(
                 f"not supported: {jitted!r} recorded other steps than before with the same arguments: it reads "
@@ -207,8 +227,8 @@ class _Recorded:
             jitted._reason = made
         else:
             jitted._reason = ""
-            jitted._remembered += known is None
             jitted._changes = 0
+            jitted._remembered += known is None
             remember(self.start, (self.entry.token, self.ext, *self.slots), made)  # type: ignore[union-attr]
         return out
 
@@ -316,32 +336,11 @@ def _objects(call: Any) -> list[Any]:
     return objects
 
 
-def _check_kept(tr: Trace, start: Step, results: Sequence[Any]) -> None:
-    """NotSupportedError if a value is held by others than the results; what was written has its old value again."""
-    first = start.index + 1
-    if not _kept(tr, first, results):
-        return
-    gc.collect()  # what only a cycle holds
-    for h, slot in (kept := _kept(tr, first, results)):
-        what = f"{slot.dtype} {tuple(slot.shape)}, recorded at {slot.step.site}"
-        written = [put_back(tr, x, first) for x, _ in kept]
-        if any(written):
-            raise NotSupportedError(
-                f"not supported: jit of a function that writes into a tensor with gradients that it did not make "
-                f"({what}), because it would not be written when the steps are taken again; return the new value instead"
-            )
-        raise NotSupportedError(
-            f"not supported: jit of a function that keeps a value in something else than its results ({what}), because "
-            "it would not be kept when the steps are taken again; return it instead"
-        )
-
-
-def _kept(tr: Trace, first: int, results: Sequence[Any]) -> list[tuple[Any, Slot]]:
-    """Who holds values made since, but for the results and tensors without gradients that were written."""
+def _kept(tr: Trace, first: int, results: Sequence[Any]) -> str:
+    """What a call did to others than its results that cannot be done again; '' if nothing."""
     own = {id(h) for h in results} | {id(h._storage) for h in results}
-    found = []
     for i, h in tr.alive(first):
-        slot = h._slot
+        slot = None if h is None else h._slot  # NOTE: a handler of signals may have written what was there
         if i < first or slot is None or slot.step.owner is not tr or slot.step.op is INPUT:
             continue
         # A view of what was there before is derived anew wherever it is read.
@@ -350,10 +349,10 @@ def _kept(tr: Trace, first: int, results: Sequence[Any]) -> list[tuple[Any, Slot
             continue
         if written_over(slot, first) is None:
             if id(h) not in own:
-                found.append((h, slot))
+                return f"it keeps a value in something else than its results, recorded at {slot.step.site}"
         elif h._meta is not None or slot.requires_grad:
-            found.append((h, slot))
-    return found
+            return f"it writes into a tensor with gradients that it did not make, at {slot.step.site}"
+    return ""
 
 
 def _holder(x: Any) -> Any:

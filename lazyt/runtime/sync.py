@@ -40,7 +40,8 @@ from lazyt.tracing import record as recording
 from lazyt.tracing.call_site import Site, user_site
 from lazyt.tracing.inference import mark
 from lazyt.tracing.inputs import MANY, without_value
-from lazyt.tracing.lanes import InJit, InLanes, check_read
+from lazyt.tracing.known_calls import note_impure
+from lazyt.tracing.lanes import InLanes
 from lazyt.tracing.steps import hooks, settle
 from lazyt.tracing.tensor_state import EXTERNAL, Data, Handle, Holder, Storage
 from lazyt.tracing.trace import Slot, Trace, holding, local
@@ -78,7 +79,7 @@ def differentiable(tr: Trace, wanted: Sequence[Slot]) -> Segment | None:
 def check_allowed(tr: Trace, cause: str, site: Site | None) -> None:
     """`no_sync()` refuses at the line that would compute."""
     if tr.syncs_forbidden:
-        if isinstance(last := tr.syncs_forbidden[-1], InLanes | InJit):
+        if isinstance(last := tr.syncs_forbidden[-1], InLanes):
             raise last.refusal(cause, site)
         raise SyncError(
             f"no_sync: a sync is not allowed here (cause: {cause}, at {site}), inside no_sync() entered at "
@@ -434,7 +435,7 @@ def _read_aside(
 
 def materialise(h: Handle, cause: str) -> Data:
     """The computed value of h, syncing if it is pending."""
-    check_read(cause)
+    note_impure("it reads a value")
     if h._view is not None:
         tr = local.trace
         for _ in range(MANY):

@@ -22,7 +22,7 @@ from lazyt.runtime.host_views import array_of
 from lazyt.runtime.sync import materialise
 from lazyt.tracing import inplace, record as recording
 from lazyt.tracing.inference import is_inference
-from lazyt.tracing.lanes import check_read
+from lazyt.tracing.known_calls import note_impure
 from lazyt.tracing.name_hints import HintingType
 from lazyt.tracing.steps import hooks, tensor_over
 from lazyt.tracing.tensor_state import Data, Gradient, Handle, Holder, is_external
@@ -132,7 +132,7 @@ class Tensor(Handle, metaclass=HintingType):
         return self._array("numpy()", copy)
 
     def _array(self, cause: str, copy: bool = False) -> np.ndarray[Any, Any]:
-        check_read(cause)
+        note_impure("it reads a value")
         a = array_of(self)
         if a is None:
             a = memory.as_array(materialise(self, cause))
@@ -190,7 +190,7 @@ class Tensor(Handle, metaclass=HintingType):
 
         NOTE: its `data` is a buffer, which keeps the memory alive after a write in place gave the tensor another.
         """
-        check_read("__array_interface__")
+        note_impure("it reads a value")
         a = array_of(self)
         if a is None or a.dtype == dtypes.bfloat16 or not a.size or not a.flags.c_contiguous:
             raise AttributeError("__array_interface__: the value is pending, or not plain contiguous memory")

@@ -14,11 +14,12 @@ from itertools import chain, repeat
 from operator import attrgetter, setitem
 from typing import TYPE_CHECKING, Any
 
+from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.inference import is_inference
 from lazyt.tracing.steps import ASSIGN, INPUT, new_tensor
 from lazyt.tracing.tensor_state import EXTERNAL, Inference, Storage
-from lazyt.tracing.trace import Several, Slot, several
+from lazyt.tracing.trace import Several, Slot, local, several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,13 @@ ref = weakref.ref
 # A place in the program remembers so many calls: of several functions, on several extents.
 MOST_CALLS = 64
 ext_of = attrgetter("ext")
+
+
+def note_impure(what: str) -> None:
+    """Told to the `jit` whose function is being called: what would not be done when its steps are taken again."""
+    found = local.trace.impure
+    if found is not None:
+        found.append(f"{what} at {user_site()}")
 
 
 class KnownCall:
@@ -113,8 +121,10 @@ class KnownCall:
                 changes.append((x, "_slot", slot))
             n_step = slot.step.index
             references[n_step] = ref(h) if len(slot.step.slots) == 1 else _one_more(references.get(n_step), slot, h)
-            if tr.results[self.slots[i].step.index] is h:
-                old.append(self.slots[i].step.index)
+            own = self.slots[i].step.index
+            # NOTE: a handler of signals may have emptied the trie: then the trace is elsewhere, see below.
+            if own < len(tr.results) and tr.results[own] is h:
+                old.append(own)
         inputs, nbytes, number = tr.inputs, tr.nbytes, tr.number
         for s, h in zip(self.steps, self.taken, strict=True):
             if h is not None:
@@ -196,7 +206,7 @@ def read_before(tr: Trace, start: Step, steps: Sequence[Step], slots: Sequence[S
     given, first = set(slots), start.index + 1
     found: dict[Slot, Any] = {}
     held = set(tr.held_places(first))
-    written = {written_over(h._slot, first): h for _, h in tr.alive(first) if h._slot is not None}
+    written = {written_over(h._slot, first): h for _, h in tr.alive(first) if h is not None and h._slot}
     for s in steps:
         if s.op is INPUT:
             if s in written:
@@ -217,7 +227,7 @@ def read_before(tr: Trace, start: Step, steps: Sequence[Step], slots: Sequence[S
 
 def inside(tr: Trace, start: Step) -> str:
     """What of Python's the steps behind `start` have, which would not be called when they are taken again; '' if none."""
-    if not tr.more:
+    if not (tr.more or tr.effects):
         return ""
     kinds = {"a custom function": tr.customs, "a hook": tr.slot_hooks, "a retained gradient": tr.retained,
              "an effect": {h._slot: h for h in tr.effects.values()}}  # fmt: skip

@@ -309,7 +309,7 @@ class Trace:
 
     __slots__ = (
         "_roots", "bound", "busy", "called", "computing", "customs", "cut_site", "dropped", "eager", "effects",
-        "ended", "expectations", "ext", "ext_root", "failed", "foreign", "history", "inner", "inputs", "last_refs",
+        "ended", "expectations", "ext", "ext_root", "failed", "foreign", "history", "impure", "inner", "inputs", "last_refs",
         "left", "metas", "mode", "more", "n_new", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed",
         "report",
         "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden", "watched",
@@ -339,6 +339,8 @@ class Trace:
         self.scalars: list[Any] = [0] * _FIRST_RESULTS
         self.syncs_forbidden: list[Any] = []
         self.expectations: list[Any] = []
+        # While a function under `jit` is called: what it did that its steps do not tell.
+        self.impure: list[str] | None = None
         self.metas: dict[int, Any] = {}  # index of an input step -> weak reference to its gradient record
         self.more = False  # whether there is anything in one of these
         self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this trace

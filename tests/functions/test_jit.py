@@ -13,7 +13,7 @@ import pytest
 import lazyt as lt
 from lazyt import nn, optim
 from lazyt.config import general
-from lazyt.errors import NotSupportedError, SyncError
+from lazyt.errors import LazytWarning, NotSupportedError
 
 RNG = np.random.default_rng(3)
 
@@ -390,9 +390,9 @@ def test_what_changes_at_each_call_is_told():
         state.n += 1
         return x + state.n
 
-    for k in range(40):
-        assert f(lt.zeros(1)).item() == k + 1
-    assert "an attribute of a Counter" in repr(f) or "changes from call to call" in repr(f)
+    with pytest.warns(LazytWarning, match="jit: .*f is called each time: an attribute of a Counter changes from call"):
+        for k in range(40):
+            assert f(lt.zeros(1)).item() == k + 1
 
 
 def test_tensors_die():
@@ -546,54 +546,82 @@ def test_running_statistics():
     assert c.ran == before
 
 
-# --- what is refused
+# --- what is called each time
 
 
-def test_a_value_that_is_read_is_refused():
+def test_a_function_that_reads_values_is_called_each_time():
     w = lt.ones(2)
     lt.sync()
     for read in (lambda x: x if x.sum() > 0 else -x, lambda x: x * float(w.sum()), lambda x: x * w.tolist()[0],
                  lambda x: x + np.asarray(w), lambda x: x[lt.nonzero(w)[0]]):  # fmt: skip
-        with pytest.raises(SyncError, match=r"jit: the function reads a value \(cause: .*test_jit.py:\d+\)"):
-            lt.jit(read)(lt.ones(2))
-        assert (lt.ones(2) + 1).tolist() == [2.0, 2.0]
+        f = lt.jit(read)
+        with pytest.warns(LazytWarning, match=r"jit: .* is called each time: it reads a value at .*test_jit.py:\d+"):
+            f(lt.ones(2))
+        for k in range(6):
+            x = lt.full(2, 3.0 - k)
+            same(f(x), read(x))
+            w += 1
+            lt.sync()
+        assert "reads a value" in repr(f)
 
 
-def test_random_numbers_are_refused():
+def test_a_function_that_draws_is_called_each_time():
     for draw in (lambda x: x + lt.random.random(2), lambda x: nn.Dropout(0.5)(x)):
-        with pytest.raises(NotSupportedError, match="random numbers drawn inside jit called at .*draw them outside"):
-            lt.jit(draw)(lt.ones(2))
+        f = lt.jit(draw)
+        with pytest.warns(LazytWarning, match="is called each time: it draws random numbers at .*test_jit.py"):
+            f(lt.ones(2))
+        for _ in range(4):
+            lt.random.seed(3)
+            found = [f(lt.ones(2)).tolist() for _ in range(2)]
+            lt.random.seed(3)
+            assert found == [draw(lt.ones(2)).tolist() for _ in range(2)]
 
 
-def test_a_value_that_is_kept_is_refused():
+def test_a_function_that_keeps_values_is_called_each_time():
     kept = []
 
-    @lt.jit
-    def f(x):
+    def keep(x):
         y = x + 1
         kept.append(y)
         return y * 2
 
-    with pytest.raises(NotSupportedError, match=r"keeps a value in something else .*float32 \(2,\), recorded at"):
+    f = lt.jit(keep)
+    with pytest.warns(LazytWarning, match="it keeps a value in something else than its results, recorded at"):
         f(lt.ones(2))
+    for k in range(4):
+        f(lt.full(2, float(k)))
+        lt.sync()
+    assert [y.tolist()[0] for y in kept] == [2.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_a_training_step_is_refused_and_nothing_is_written():
-    model = nn.Linear(3, 1)
-    opt = optim.SGD(model.parameters(), lr=1.0)
+def test_a_training_step_is_called_each_time():
+    def train(wrap):
+        lt.random.seed(0)
+        model = nn.Linear(3, 1)
+        opt = optim.Adam(model.parameters(), lr=0.1)
 
-    @lt.jit
-    def step(x):
-        loss = (model(x) ** 2).mean()
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-        return loss
+        def step(x):
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            return loss
 
-    before = model.weight.detach().numpy(copy=True)
-    with pytest.raises(NotSupportedError, match="writes into a tensor with gradients that it did not make"):
-        step(lt.ones((2, 3)))
-    assert (model.weight.detach().numpy() == before).all()
+        step = wrap(step)
+        losses = [step(lt.asarray(X8[:, :3])).item() for _ in range(8)]
+        return losses, model.weight.detach().numpy().tolist()
+
+    with pytest.warns(LazytWarning, match="writes into a tensor with gradients that it did not make, at .*test_jit.py"):
+        found = train(lt.jit)
+    assert found == train(lambda f: f)
+
+
+def test_what_is_seen_inside_of_another_jit():
+    inner = lt.jit(lambda x: x + lt.random.random(2))
+    outer = lt.jit(lambda x: inner(x) * 2)
+    with pytest.warns(LazytWarning, match="draws random numbers"):
+        found = {tuple(outer(lt.ones(2)).tolist()) for _ in range(6)}
+    assert len(found) == 6
 
 
 def test_custom_functions_and_prints_are_called_each_time():
@@ -616,6 +644,11 @@ def test_custom_functions_and_prints_are_called_each_time():
         assert x.grad.tolist() == [2.0, 2.0]
         assert len(called) == k + 1
     assert "custom function" in repr(f)
+    printed = lt.jit(lambda x: [lt.debug.print("{}", x), x + 1][1])
+    for _ in range(4):
+        printed(lt.ones(1))
+        lt.sync()
+    assert "effect" in repr(printed)
 
 
 def test_results_that_share_memory_keep_doing_so():

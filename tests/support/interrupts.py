@@ -339,6 +339,18 @@ def _loaded(xp: Any, s: Any) -> None:
     m.load_state_dict({k: x * 0.5 for k, x in m.state_dict().items()})
 
 
+@lt.jit
+def _written_at_once(a: Any, b: Any) -> Any:
+    b = b[1:] + np.ones(5)
+    a[1:] += b * 0.5
+    return a + 1
+
+
+def _jitted(xp: Any, s: Any) -> None:
+    """A function that writes into an argument, whose steps are taken at once."""
+    _written_at_once(s["a"], s["b"])
+
+
 WRITES: dict[str, Callable[[Any, Any], None]] = {
     "in place on a view": lambda xp, s: s["v"].__iadd__(1),
     "in place on a base": lambda xp, s: s["a"].__imul__(0.75),
@@ -356,6 +368,7 @@ WRITES: dict[str, Callable[[Any, Any], None]] = {
     "expressions": _expressions,
     "other contexts": _other_contexts,
     "a sync that fails": _failing,
+    "a jitted function": _jitted,
 }
 
 

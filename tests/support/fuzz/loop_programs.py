@@ -183,6 +183,8 @@ class LoopWriter:
         functions = [self.function(f"f{n}") for n in range(1 + self.pick(3))]
         if self.pick(3) == 0:
             functions.append(self.table())
+        if self.pick(3) == 0:
+            functions.append(self.function("j", pure=True))
         shape = f"({self.rows}, {self.columns})"
         made = "param" if self.trained else "data"
         self.lines += [
@@ -212,10 +214,10 @@ class LoopWriter:
         self.lines += ["finish(x, y, w, v, w.grad, v.grad, h, g, loss, old, kept)"]
         self.lines = "\n".join(self.lines).split("\n")
 
-    def function(self, name: str) -> str:
-        """Define a function of a matrix and a scalar; how it is called."""
+    def function(self, name: str, pure: bool = False) -> str:
+        """Define a function of a matrix and a scalar; how it is called. A `pure` one is under `jit`."""
         body = ["t = a" if self.pick(3) else "t = a * 1"]
-        kinds = (MAPS, MAPS, MAPS, ALONG, MOVES, DRAWN)
+        kinds = (MAPS, MAPS, MAPS, ALONG, MOVES, MOVES if pure else DRAWN)
         for _ in range(1 + self.pick(6)):
             if self.pick(6) == 0:
                 if body[-1] == "t = a":
@@ -228,13 +230,13 @@ class LoopWriter:
             if self.pick(5) == 0:
                 body.append("u = t")
             body.append(f"t = {self.fill(template, u=other)}")
-            if self.pick(3 if self.calm else 5) == 0:
+            if not pure and self.pick(3 if self.calm else 5) == 0:
                 body.append(self.fill(self.one(INSIDE)).replace("[u]", f"[{other}]"))
         body.append("return lt.tanh(t)" if self.pick(3) else "return t")
-        if self.calm and self.pick(2):
+        if self.calm and not pure and self.pick(2):
             # Held in a few turns, and read later: else nobody holds it.
             body.insert(1 + self.pick(len(body)), f"if {self.when()}: kept[:] = [*kept, t][-3:]")
-        self.lines += [f"def {name}(a, s):", *(f"    {line}" for line in body)]
+        self.lines += [*["@lt.jit"] * pure, f"def {name}(a, s):", *(f"    {line}" for line in body)]
         return f"{name}({{t}}, {{s}})"
 
     def changing(self, of: Sequence[str] = CHANGING) -> str:

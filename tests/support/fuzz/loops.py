@@ -34,7 +34,7 @@ from tests.support.fuzz.shrink_source import shrink_lines
 
 Array = np.ndarray[Any, Any]
 # Every switch of what is done in short because it was done before; see docs/architecture.md.
-REMEMBERING = ("repeat", "calls", "shapes", "rebind")
+REMEMBERING = ("repeat", "calls", "shapes", "rebind", "jit")
 # NOTE: BLAS has its own order of sums, and which products are its depends on strides, thus on what is fused.
 GENERAL = Mode("the general way", tiers=True, off=(*REMEMBERING, "blas"))
 AS_USED = Mode("as used", tiers=True, off=("blas",), short=True)
