@@ -30,6 +30,7 @@ Gradients and modes
     grad, value_and_grad, vjp, custom_vjp, custom_jvp   of functions; x.requires_grad and x.backward() as in PyTorch
     jvp, linearize, jacfwd, jacrev, hessian, hvp, vmap  forward derivatives, Jacobians; a function for many examples
     no_grad, enable_grad, device                        for a block, or as a decorator
+    jit                                                 a function that is called again without its Python
     no_sync, expect, eager                              to find syncs, to assert their number, to run at once
 
 Running

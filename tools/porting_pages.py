@@ -153,8 +153,9 @@ These are legal in both. Under `lt.spelling("torch")` each is an error that says
 Write `x.shape[0]`.
 """,
     "jax": """\
-`jax.numpy` is `lt` itself, and there is no `jit`: what runs is recorded, planned and compiled. Arrays may be written in
-place (`x[i] = v`), so `x.at[i].set(v)` is not needed; random numbers have a generator, not a key that is split.
+`jax.numpy` is `lt` itself, and nothing needs a `jit`: what runs is recorded, planned and compiled.
+[`lt.jit`](how-to/skip-python.md) skips a function's Python too. Arrays may be written in place (`x[i] = v`), so
+`x.at[i].set(v)` is not needed; random numbers have a generator, not a key that is split.
 
 >>> import lazyt as lt
 >>> x, y = lt.asarray([1.0, -2.0, 3.0]), lt.asarray([3.0, 2.0, 1.0])

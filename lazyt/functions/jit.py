@@ -48,14 +48,16 @@ def jit(f: Callable[..., Any]) -> Any:
 
     `f` is called each time, as without `jit`, and a LazytWarning says why, if it reads a value, draws random numbers,
     keeps a value in something else than its results (`backward()` does, `lt.grad` does not), or writes into a tensor
-    with gradients. So a training step gains nothing; it records as it is. The same holds, without a warning, for results
-    that share memory and for custom functions, hooks and prints inside.
+    with gradients. So a training step gains nothing; it records as it is. The same holds, without a warning, for
+    results that share memory and for custom functions, hooks and prints inside.
 
     `repr` says how many calls are remembered, and why the last one was not.
 
     As `jax.jit` and `mlx.core.compile`; a decorator of methods too.
 
     >>> import lazyt as lt
+    >>> lt.jit(lambda x: x * 2)(lt.ones(2)).tolist()
+    [2.0, 2.0]
     >>> @lt.jit
     ... def smooth(x, steps):
     ...     for _ in range(steps):
@@ -137,7 +139,7 @@ class Jitted:
         kind, tree = hooks.tensor, None
         values: Sequence[Any]
         key: Any
-        if not kwargs and all([type(x) is kind for x in args]):
+        if not kwargs and {*map(type, args)} <= {kind}:
             values, key = args, len(args)
         else:
             values, key, tree = _flattened(args, kwargs)

@@ -186,7 +186,9 @@ class Module(Hooked):
 
     def compile(self, *args: Any, **kwargs: Any) -> Never:
         """Refused: lazyt records and compiles whatever runs, so there is nothing to ask for."""
-        raise NotSupportedError("compile: not needed: lazyt records and compiles what runs; call the module as it is")
+        raise NotSupportedError(
+            "compile: not needed: lazyt records and compiles what runs; lt.jit(module) skips its Python too"
+        )
 
     # The tree
 

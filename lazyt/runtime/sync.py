@@ -40,8 +40,7 @@ from lazyt.tracing import record as recording
 from lazyt.tracing.call_site import Site, user_site
 from lazyt.tracing.inference import mark
 from lazyt.tracing.inputs import MANY, without_value
-from lazyt.tracing.known_calls import note_impure
-from lazyt.tracing.lanes import InLanes
+from lazyt.tracing.lanes import InLanes, note_impure
 from lazyt.tracing.steps import hooks, settle
 from lazyt.tracing.tensor_state import EXTERNAL, Data, Handle, Holder, Storage
 from lazyt.tracing.trace import Slot, Trace, holding, local

@@ -22,7 +22,7 @@ from lazyt.runtime.host_views import array_of
 from lazyt.runtime.sync import materialise
 from lazyt.tracing import inplace, record as recording
 from lazyt.tracing.inference import is_inference
-from lazyt.tracing.known_calls import note_impure
+from lazyt.tracing.lanes import note_impure
 from lazyt.tracing.name_hints import HintingType
 from lazyt.tracing.steps import hooks, tensor_over
 from lazyt.tracing.tensor_state import Data, Gradient, Handle, Holder, is_external

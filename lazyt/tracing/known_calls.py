@@ -14,12 +14,11 @@ from itertools import chain, repeat
 from operator import attrgetter, setitem
 from typing import TYPE_CHECKING, Any
 
-from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.inference import is_inference
 from lazyt.tracing.steps import ASSIGN, INPUT, new_tensor
 from lazyt.tracing.tensor_state import EXTERNAL, Inference, Storage
-from lazyt.tracing.trace import Several, Slot, local, several
+from lazyt.tracing.trace import Several, Slot, several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,19 +32,12 @@ MOST_CALLS = 64
 ext_of = attrgetter("ext")
 
 
-def note_impure(what: str) -> None:
-    """Told to the `jit` whose function is being called: what would not be done when its steps are taken again."""
-    found = local.trace.impure
-    if found is not None:
-        found.append(f"{what} at {user_site()}")
-
-
 class KnownCall:
     """What a function recorded from a step on, under some extents, on some values."""
 
     __slots__ = (
-        "after", "constants", "exts", "last", "nested", "place", "results", "scalars", "slots", "span", "start", "steps", "taken",
-        "tree", "writes",
+        "after", "constants", "exts", "last", "nested", "place", "results", "scalars", "slots", "span", "start",
+        "steps", "taken", "tree", "writes",
     )  # fmt: skip
 
     def __init__(self, tr: Trace, start: Step, steps: list[Step], slots: list[Slot]) -> None:
@@ -226,16 +218,18 @@ def read_before(tr: Trace, start: Step, steps: Sequence[Step], slots: Sequence[S
 
 
 def inside(tr: Trace, start: Step) -> str:
-    """What of Python's the steps behind `start` have, which would not be called when they are taken again; '' if none."""
+    """What the steps behind `start` have that would not be called when they are taken again; '' if nothing."""
     if not (tr.more or tr.effects):
         return ""
-    kinds = {"a custom function": tr.customs, "a hook": tr.slot_hooks, "a retained gradient": tr.retained,
-             "an effect": {h._slot: h for h in tr.effects.values()}}  # fmt: skip
+    kinds: dict[str, list[Any]] = {
+        "a custom function": [*tr.customs], "a hook": [*tr.slot_hooks], "a retained gradient": [*tr.retained],
+        "an effect": [h._slot for h in tr.effects.values()],
+    }  # fmt: skip
     return next((k for k, found in kinds.items() if any(_step_of(x).index > start.index for x in found)), "")
 
 
 def _step_of(x: Any) -> Step:
-    return x.step if isinstance(x, Slot) else x  # type: ignore[no-any-return]
+    return x.step if isinstance(x, Slot) else x
 
 
 def remember(start: Step, key: Any, call: KnownCall) -> None:

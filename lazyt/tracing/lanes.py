@@ -1,11 +1,14 @@
-"""What must not happen while the function of a `vmap` is recorded: no value of one lane can be read."""
+"""What must not happen while the function of a `vmap` is recorded: no value of one lane can be read.
+
+And what the function of a `jit` did that its steps do not tell.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lazyt.errors import AutogradError, SyncError
-from lazyt.tracing.known_calls import note_impure
+from lazyt.tracing.call_site import user_site
 from lazyt.tracing.trace import local
 
 if TYPE_CHECKING:
@@ -27,6 +30,13 @@ class InLanes:
             f"vmap: the function reads a value (cause: {cause}, at {site}) inside vmap called at {self.site}, where it "
             "has one value a lane; choose by lt.where instead of `if`, or return it and read it outside"
         )
+
+
+def note_impure(what: str) -> None:
+    """Told to the `jit` whose function is being called: what would not be done when its steps are taken again."""
+    found = local.trace.impure
+    if found is not None:
+        found.append(f"{what} at {user_site()}")
 
 
 def check_random() -> None:

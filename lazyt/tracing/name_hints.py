@@ -222,7 +222,8 @@ FUNCTIONS = {
         bucketize="lt.searchsorted", cat="lt.concatenate", cholesky="lt.linalg.cholesky",
         chunk="`lt.split(x, n)`, for parts that are equal", clamp="lt.clip",
         clamp_max="x.clip(max=high)", clamp_min="x.clip(min=low)", clip_grad_norm_="lt.nn.utils.clip_grad_norm_",
-        clone="x.clone()", compile="the function as it is: lazyt records and compiles what runs",
+        clone="x.clone()",
+        compile="the function as it is: lazyt records and compiles what runs (lt.jit skips its Python too)",
         complex="x + 1j * y", cond="lt.linalg.cond", det="lt.linalg.det", detach="x.detach()",
         diag_embed="x[..., None] * lt.eye(x.shape[-1])", dist="lt.linalg.norm(x - y)", div="lt.divide",
         double="lt.float64",
@@ -267,7 +268,6 @@ FUNCTIONS = {
     **_named(
         "JAX: jax",
         block_until_ready="lt.sync", device_get="x.numpy()", device_put="x.to(device)",
-        jit="the function as it is: lazyt records and compiles what runs",
         numpy="lt itself, whose functions are NumPy's",
     ),
 }  # fmt: skip

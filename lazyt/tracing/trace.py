@@ -118,8 +118,8 @@ class Step(Slot):
     __slots__ = (
         "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed", "counted", "cut",
         "device", "division", "ext", "ext_start", "first", "form", "high", "index", "info", "kept", "key",
-        "known", "known_calls", "leaf_form", "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak",
-        "next", "op", "operands", "owner",
+        "known", "known_calls", "leaf_form", "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets",
+        "n_scalars", "n_weak", "next", "op", "operands", "owner",
         "parent", "path", "plans", "pulled", "rules", "scalar_start", "sid", "simple", "site", "slots",
         "statics", "stops", "targets", "view",
     )  # fmt: skip
@@ -309,7 +309,8 @@ class Trace:
 
     __slots__ = (
         "_roots", "bound", "busy", "called", "computing", "customs", "cut_site", "dropped", "eager", "effects",
-        "ended", "expectations", "ext", "ext_root", "failed", "foreign", "history", "impure", "inner", "inputs", "last_refs",
+        "ended", "expectations", "ext", "ext_root", "failed", "foreign", "history", "impure", "inner", "inputs",
+        "last_refs",
         "left", "metas", "mode", "more", "n_new", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed",
         "report",
         "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden", "watched",

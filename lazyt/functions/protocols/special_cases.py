@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.config import HOST
 from lazyt.errors import ShapeError
 from lazyt.functions import (
     arithmetic,
@@ -157,7 +158,7 @@ def _shares(a: Any, b: Any, max_work: Any = None) -> bool:
         return a._storage is not None and a._storage is b._storage
     array, x = (b, a) if isinstance(a, Tensor) else (a, b)
     # NOTE: no array is over the memory of a value that is pending, or on another device.
-    if x.is_pending or x.device.type != "cpu" or not isinstance(array, np.ndarray):
+    if x.is_pending or x.device != HOST or not isinstance(array, np.ndarray):
         return False
     return bool(np.may_share_memory(array, x.detach().numpy()))
 
