@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
-from lazyt.autograd.reachability import Reach, lane_bound
+from lazyt.autograd.reachability import Reach, lane_bound, reach_of
 from lazyt.autograd.track import TRACK
 from lazyt.ops.residuals import EARLIER
 from lazyt.tracing.current import return_to, switch_mode
@@ -37,6 +37,8 @@ class Later:
         self.outputs = list(outputs)
         self.groups = [list(group) for group in groups]
         self.leaves = list(leaves)
+        # Which of the leaves each value leads to: gradients of the others are none, not zeros.
+        self.leads = tuple(tuple(i for i, x in enumerate(self.leaves) if _leads(o, x)) for o in self.outputs)
         self.name = tuple([(x.step.index, x.k) for some in ([*outputs], *self.groups) for x in some]), len(outputs)
 
     def pulled(self, low: Lowered) -> tuple[list[Node], tuple[int, int]]:
@@ -46,6 +48,11 @@ class Later:
         cotangents = [b.input(-1 - i, x.shape, x.dtype) for i, x in enumerate(values)]
         gradients, _ = reverse.backward(b, values, cotangents, [[low.nodes[x] for x in g] for g in self.groups])
         return [*values, *gradients], (len(values), len(gradients))
+
+
+def _leads(output: Slot, leaf: Slot) -> bool:
+    reach = reach_of([output])
+    return leaf in reach.leaves or leaf in reach.synced
 
 
 def later(path: Sequence[Step], outputs: Sequence[Slot], reach: Reach) -> Later | None:
@@ -87,7 +94,7 @@ def again(
         operands += map(type, given)
         ints = tuple(extents[k] for k in residuals.symbols)
         offsets = tuple(scalars[k] for k in residuals.offsets)
-        made = advance(tr, EARLIER, operands, (residuals,), ints or None, offsets or None, given)
+        made = advance(tr, EARLIER, operands, (residuals, found.leads), ints or None, offsets or None, given)
     finally:
         return_to(before)
     made.site = found.outputs[0].step.site  # where the user recorded it

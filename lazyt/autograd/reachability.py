@@ -7,6 +7,7 @@ from typing import Any
 
 from lazyt.autograd.track import CUSTOM, TRACK
 from lazyt.errors import AutogradError, NotSupportedError
+from lazyt.ops.residuals import EARLIER
 from lazyt.tracing.assignments import PUT, is_write
 from lazyt.tracing.steps import ASSIGN, INPUT
 from lazyt.tracing.trace import Slot, Step
@@ -55,6 +56,9 @@ class Reach:
                 steps.add(s)
                 self.steps.append(s)
             operands = s.operands if s.op is not CUSTOM else s.operands[s.statics[0] :]
+            if s.op is EARLIER:
+                # One step stands for values that do not all depend on the same.
+                operands = tuple(operands[i] for i in s.statics[1][slot.k])
             todo.extend(x for x in operands if isinstance(x, Slot) and x.requires_grad)
             if inside is not None:
                 todo.extend(inside(s))

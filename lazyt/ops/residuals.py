@@ -22,9 +22,10 @@ else:
 def _earlier(b: Builder, *xs: Operand, ints: Shape = (), offsets: Shape = ()) -> tuple[Node, ...]:
     """Values that have a derivative and that nobody can read: those who hold them have them.
 
-    Operands: what the gradients are of, what is stored, the scalars of the backward, and its `Residuals`.
+    Operands: what the gradients are of, what is stored, the scalars of the backward; its `Residuals`, and which of the
+    first each value leads to.
     """
-    *operands, residuals = xs
+    *operands, residuals, _ = xs
     found: Any = residuals
     arrays = [x for x in operands if isinstance(x, Node)]
     scalars = tuple(x.position for x in operands if isinstance(x, Weak))

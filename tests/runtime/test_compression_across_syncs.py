@@ -44,6 +44,19 @@ def _stored() -> tuple[int, list[str]]:
     return sum(hint(nbytes(n)) for n in arrays), sorted({n.dtype.name for n in arrays})
 
 
+def test_what_another_value_of_the_program_depends_on_gets_no_gradient():
+    w, v = (lt.asarray(_array(8)).requires_grad_() for _ in range(2))
+    other = v * 0.5
+    with lt.memory.compress(bits=3, level="L3"):
+        loss = lt.tanh(w * w).sum()
+    lt.sync()
+    loss.backward()
+    assert v.grad is None
+    assert w.grad is not None
+    other.sum().backward()
+    assert v.grad.tolist() == [0.5] * 8
+
+
 def test_a_sync_before_the_backward_keeps_the_same_bits_of_a_convolutional_block_in_a_twelfth():
     w, x, v = _filters(), lt.tensor(_array(8, 8, 16, 16)), lt.tensor(_array(8, 8, 16, 16, seed=8))
 
