@@ -63,6 +63,10 @@ class Peer:
         """`f` as its users would run it in a loop."""
         return f
 
+    def jit(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        """The same of a function whose Python takes most of its time."""
+        return self.compile(f)
+
     def wait(self, result: Any) -> Any:
         """Return when `result` is computed."""
         return result
@@ -90,6 +94,10 @@ class Lazyt(Peer):
         importlib.import_module("lazyt.nn")
         importlib.import_module("lazyt.optim")
         self.module.set_num_threads(self.threads)
+
+    def jit(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        found: Callable[..., Any] = self.module.jit(f)
+        return found
 
     def wait(self, result: Any) -> Any:
         self.module.sync()

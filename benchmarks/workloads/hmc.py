@@ -53,8 +53,8 @@ class _Chain:
         self.momenta, self.uniform = [peer.array(p) for p in momenta], uniform.tolist()
         self.start = peer.array(np.zeros_like(momenta[0]))
         self.x, self.y = peer.array(self.x), peer.array(self.y)
-        self.energy = peer.compile(lambda *xs: _energy(self.m, *xs))
-        self.leapfrog = peer.compile(lambda *xs: _leapfrog(gradient, *xs))
+        self.energy = peer.jit(lambda *xs: _energy(self.m, *xs))
+        self.leapfrog = peer.jit(lambda *xs: _leapfrog(gradient, *xs))
 
     def __call__(self) -> Any:
         w, chain = self.start, []
@@ -96,7 +96,7 @@ class _Exact:
     """NumPy for the reference, which leaves float64 as it is."""
 
     name, module = "numpy", np
-    array = compile = wait = staticmethod(lambda x: x)
+    array = jit = wait = staticmethod(lambda x: x)
 
 
 def _by_hand(peer: Any, inputs: Inputs) -> _Chain:

@@ -68,7 +68,7 @@ def _build(expression: Callable[..., Any]) -> Callable[[Any, Inputs], Callable[[
         space = {"jax": "jax", "lazyt": "module"}.get(peer.name)
         functions = peer.module.func if space is None else getattr(peer, space)
         arrays = [peer.array(x) for x in inputs.values()]
-        f = peer.compile(lambda *xs: expression(functions.vmap, functions.grad, peer.module, *xs))
+        f = peer.jit(lambda *xs: expression(functions.vmap, functions.grad, peer.module, *xs))
         return lambda: peer.wait(f(*arrays))
 
     return build

@@ -26,7 +26,7 @@ def _modules(peer: Any, inputs: Inputs) -> Callable[[], Any]:
     (observations,), params = steps.split(inputs, 1)
     model = m.nn.Sequential(m.nn.Linear(4, 64), m.nn.Tanh(), m.nn.Linear(64, 2))
     model.load_state_dict({k: peer.array(p) for k, p in params.items()})
-    f = peer.compile(model)
+    f = peer.jit(model)
 
     def act(observation: Array) -> int:
         with m.no_grad():

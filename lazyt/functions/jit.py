@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Sequence
-from types import MethodType
+from types import GetSetDescriptorType, MethodType
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 
@@ -114,11 +116,20 @@ class Jitted:
             return self._reason
         if len(self._entries) >= MOST_KEYS:
             self._entries.clear()
+        objects = _objects(call)
         try:
-            self._entries[key] = _Entry(watched([self.__wrapped__, *_objects(call)]), outer)
+            made = self._entries[key] = _Entry(watched([self.__wrapped__, *objects]), outer)
         except TooMany:
             return "it reaches too many objects to see whether they change"
+        # NOTE: an argument that is an object lives no longer for this.
+        made.arguments = [ref(x, lambda _: self._entries.pop(key, None)) for x in objects if _is_referred_to(x)]
         return "it was called for the first time" if entry is None else f"{entry.guards.changed()} has changed"
+
+    def __reduce__(self) -> Any:
+        found: Any = sys.modules.get(getattr(self, "__module__", ""))
+        for name in getattr(self, "__qualname__", "").split("."):
+            found = getattr(found, name, None)
+        return self.__qualname__ if found is self else (jit, (self.__wrapped__,))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -208,8 +219,11 @@ class _Recorded:
         if found:
             jitted._refuse(found[0])
             return out
-        if steps is None or tr.number != number or self.start.parent is None or tr.mode is not mode:
-            jitted._reason = "it begins a program, without a tensor among its arguments, or changes a mode"
+        if tr.number != number:
+            jitted._refuse("it computes what is pending, by a sync inside")
+            return out
+        if steps is None or self.start.parent is None or tr.mode is not mode:
+            jitted._reason = "it begins a program without a tensor among its arguments, or changes a mode"
             return out
         results: list[Any] = []
         tree = flatten(out, results)
@@ -280,10 +294,11 @@ class _Recorded:
 class _Entry:
     """What the function reads beside its arguments, for some other arguments; calls are remembered under its token."""
 
-    __slots__ = ("guards", "outer", "token")
+    __slots__ = ("arguments", "guards", "outer", "token")
 
     def __init__(self, guards: Guards, outer: list[Any]) -> None:
         self.guards = guards
+        self.arguments: list[Any] = []  # references to objects among the other arguments
         self.outer = outer  # who holds the values that it reads by itself, in the order in which it did first
         self.token = object()
 
@@ -318,8 +333,14 @@ def _walk(x: Any, found: list[Handle], key: list[Any]) -> Any:
     if not isinstance(x, Hashable):
         raise TypeError(f"jit: an argument must be a tensor, a nest of them, or hashable, not {kind.__name__!r}")
     # NOTE: 0.0 is not -0.0, and NaN is NaN.
-    key += (kind, repr(x) if isinstance(x, float | complex | np.generic) else x)
+    number = isinstance(x, float | complex | np.generic)
+    key += (kind, repr(x) if number else ref(x) if _is_referred_to(x) else x)
     return x
+
+
+def _is_referred_to(x: Any) -> bool:
+    """Whether an argument is known by a weak reference: an object of a class of the user's."""
+    return type(type(x).__dict__.get("__weakref__", getattr(type(x), "__weakref__", None))) is GetSetDescriptorType
 
 
 def _objects(call: Any) -> list[Any]:

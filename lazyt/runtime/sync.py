@@ -536,10 +536,10 @@ def _run(tr: Trace, cause: str, site: Any = None) -> None:
 def _iteration_left(tr: Trace, cut: bool) -> int | None:
     """How many steps at least are left of a loop's iteration; None where the trace must not end between two iterations.
 
-    A value that somebody may still differentiate keeps its trace.
+    A value that somebody may still differentiate keeps its trace, and so does a function under `jit`.
     cut: a trace ended here before.
     """
-    if tr.syncs_forbidden:
+    if tr.syncs_forbidden or tr.impure is not None:
         return None
     freed = consumed_on(tr)
     if any(x.requires_grad and x.leaf is None and x.step not in freed for x in wanted_of(tr)[0]):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 import weakref
 
@@ -301,6 +303,32 @@ def test_methods():
     assert "apply" in repr(Layer.apply)
 
 
+def test_objects_among_the_arguments_die():
+    class Settings:
+        k = 2.0
+
+    f = lt.jit(lambda x, s: x * s.k)
+    s = Settings()
+    for _ in range(4):
+        assert f(lt.ones(1), s).item() == 2.0
+    dead = weakref.ref(s)
+    del s
+    gc.collect()
+    assert dead() is None
+    assert not f._entries
+
+
+@lt.jit
+def _pickled(x):
+    return x + 1
+
+
+def test_it_is_pickled_by_its_name():
+    assert pickle.loads(pickle.dumps(_pickled)) is _pickled
+    model = copy.deepcopy(lt.jit(nn.Linear(2, 2)))
+    assert model(lt.ones(2)).shape == (2,)
+
+
 def test_what_changes_at_each_call_is_told():
     class Counter:
         n = 0
@@ -371,6 +399,17 @@ def test_verify_finds_what_guards_do_not_see(monkeypatch):
         call(k > 4, False)
     with pytest.raises(NotSupportedError, match="recorded other steps than before with the same arguments"):
         call(True, True)
+
+
+def test_a_long_loop_is_one_call():
+    def loop(x):
+        for _ in range(3000):
+            x = lt.tanh(x) * 1.5
+        return x
+
+    found, wanted, ran = settled(loop, lambda: [(lt.asarray(X8),)], again=1)
+    same(found, wanted)
+    assert ran == 0
 
 
 def test_threads():
