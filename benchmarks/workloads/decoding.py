@@ -55,10 +55,10 @@ def _model(m: Any, inputs: Inputs) -> Any:
             self.norm2, self.up = nn.LayerNorm(width), nn.Linear(width, 4 * width, bias=False)
             self.down = nn.Linear(4 * width, width, bias=False)
 
-        def forward(self, x: Any, cache: Any, place: int) -> Any:
-            """`cache` has keys and values, (1, heads, places, features) each."""
+        def forward(self, x: Any, cache: Any, place: Any) -> Any:
+            """`cache` has keys and values, (1, heads, places, features) each; a `place` of None: they grow."""
             q, k, v = self.qkv(self.norm1(x)).reshape(1, 1, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-            if place < 0:
+            if place is None:
                 cache = [m.concatenate([old, new], 2) for old, new in zip(cache, (k, v), strict=True)]
                 y = functional.scaled_dot_product_attention(q, *cache)
             else:
@@ -75,7 +75,7 @@ def _model(m: Any, inputs: Inputs) -> Any:
             self.blocks = nn.ModuleList([Block() for _ in range(len(inputs["prompt"]))])
             self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, letters, bias=False)
 
-        def forward(self, token: Any, at: Any, caches: Any, place: int) -> Any:
+        def forward(self, token: Any, at: Any, caches: Any, place: Any) -> Any:
             x, kept = self.token(token) + self.place(at), []
             for block, cache in zip(self.blocks, caches, strict=True):
                 x, cache = block(x, cache, place)
@@ -94,7 +94,7 @@ class _Modules:
         self.model = _model(self.m, inputs)
         self.model.load_state_dict({k: peer.array(p) for k, p in params.items()})
         self.model.eval()
-        self.f = peer.compile(self.model)
+        self.f = peer.jit(self.model)
         self.start()
 
     def start(self) -> None:
@@ -108,7 +108,9 @@ class _Modules:
         m = self.m
         with m.no_grad():
             token, at = m.asarray([[self.token]]), m.asarray([[self.place]])
-            logits, self.caches = self.f(token, at, self.caches, -1 if self.growing else self.place)
+            # NOTE: a function under `lt.jit` is called again for each number, and torch.compile has numbers that vary.
+            place = m.asarray(self.place) if self.peer.name == "lazyt" else self.place
+            logits, self.caches = self.f(token, at, self.caches, None if self.growing else place)
         self.token, self.place = int(logits.argmax()), self.place + 1
         return self.peer.wait(logits)
 

@@ -95,7 +95,7 @@ def _forward_modules(peer: Any, inputs: Inputs) -> Callable[[], Any]:
     model = _model(m, inputs)
     model.load_state_dict({k: peer.array(p) for k, p in params.items()})
     model.eval()
-    x, f = peer.array(tokens), peer.compile(model)
+    x, f = peer.array(tokens), peer.jit(model)
 
     def call() -> Any:
         with m.no_grad():

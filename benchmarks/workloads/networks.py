@@ -122,7 +122,7 @@ def _eval_modules(network: Network, peer: Any, inputs: Inputs) -> Callable[[], A
     model = network.module(m, network.chosen(inputs))
     model.load_state_dict({**model.state_dict(), **{k: peer.array(p) for k, p in state.items()}})
     model.eval()
-    images, f = peer.array(x), peer.compile(model)
+    images, f = peer.array(x), peer.jit(model)
 
     def call() -> Any:
         with m.no_grad():
