@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import weakref
 from itertools import chain, repeat
-from operator import attrgetter, setitem
+from operator import attrgetter, eq, is_, setitem
 from typing import TYPE_CHECKING, Any
 
-from lazyt.tracing.commit import carry_out, prepared
+from lazyt.tracing.commit import carry_out, prepared, slot_held, storage_held, writes_held
 from lazyt.tracing.inference import is_inference
 from lazyt.tracing.steps import ASSIGN, INPUT, new_tensor
 from lazyt.tracing.tensor_state import EXTERNAL, Inference, Storage
@@ -73,9 +73,10 @@ class KnownCall:
             if tr.pos is not self.start:
                 return None
             tr.scalars[self.place] = self.scalars
-            tr.results[self.span] = self.taken
             tr.ext = self.after
             tr.pos = self.last
+            # Last: what dies here may be somebody's who is told, and who records.
+            tr.results[self.span] = self.taken
         found: list[Handle] = []
         for x in self.results:
             if type(x) is int:
@@ -93,19 +94,23 @@ class KnownCall:
         """Take the steps, with what they write and what is met between them; False, and nothing done, where that is
         another."""
         changes: list[tuple[Any, str, Any]] = []
-        before = []
+        targets: list[Any] = []
+        storages: list[Any] = []
+        holders: list[Any] = []
         references: dict[int, Any] = {}
         old: list[int] = []
         if self.writes and (several or EXTERNAL):
             return False
-        for i, slot, n in self.writes:
+        for i, slot, _ in self.writes:
             x = values[i]
             st = x._storage
             h = x if st is None else st
             if h._meta is not None or x._view is not None or (Inference.used and is_inference(x)):
                 return False
-            before.append((x, st, h, h._slot, h._writes))
-            changes += (h, "_data", None), (h, "_writes", h._writes + n), (h, "_slot", slot)
+            targets.append(x)
+            storages.append(st)
+            holders.append(h)
+            changes += (h, "_data", None), (h, "_slot", slot)
             if type(h) is Storage:
                 # Before the write: an alias that derives its value anew never sees half of one.
                 h.invalidate(None)
@@ -117,6 +122,8 @@ class KnownCall:
             # NOTE: a handler of signals may have emptied the trie: then the trace is elsewhere, see below.
             if own < len(tr.results) and tr.results[own] is h:
                 old.append(own)
+        slots, writes = [*map(slot_held, holders)], [*map(writes_held, holders)]
+        changes += [(h, "_writes", w + n) for h, w, (_, _, n) in zip(holders, writes, self.writes, strict=True)]
         inputs, nbytes, number = tr.inputs, tr.nbytes, tr.number
         for s, h in zip(self.steps, self.taken, strict=True):
             if h is not None:
@@ -132,15 +139,18 @@ class KnownCall:
             map(setitem, repeat(tr.refs), references, references.values()),
             map(setitem, repeat(tr.results), old, repeat(None)),
             prepared(changes),
+            # Last: what dies here may be somebody's who is told, and who records.
+            map(setitem, (tr.results,), (self.span,), (self.taken,)),
+        )
+        unchanged = chain(
+            map(is_, map(storage_held, targets), storages),
+            map(is_, map(slot_held, holders), slots),
+            map(eq, map(writes_held, holders), writes),
         )
         # NOTE: no call from here on but of what is entered without a look at signals.
-        if tr.pos is not self.start or tr.inputs is not inputs:
+        if tr.pos is not self.start or tr.inputs is not inputs or False in unchanged:
             return False
-        for x, st, h, slot, n in before:
-            if x._storage is not st or h._slot is not slot or h._writes != n:
-                return False
         tr.scalars[self.place] = self.scalars
-        tr.results[self.span] = self.taken
         carry_out(assignments)
         return True
 
