@@ -150,7 +150,10 @@ class Jitted:
         kind, tree = hooks.tensor, None
         values: Sequence[Any]
         key: Any
-        if not kwargs and {*map(type, args)} <= {kind}:
+        kinds = {*map(type, args)}
+        if not kwargs and kinds <= {kind, np.ndarray}:
+            if np.ndarray in kinds:
+                args = tuple([x if type(x) is kind else tensor(x) for x in args])
             values, key = args, len(args)
         else:
             values, key, tree = _flattened(args, kwargs)
