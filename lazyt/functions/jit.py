@@ -32,6 +32,8 @@ __all__ = ["jit"]
 
 # Other arguments than tensors: so many sets of them are remembered.
 MOST_KEYS = 256
+# What is done twice in a row is done each time.
+TWICE = 2
 # So often what the function reads may be found to have changed, before it is only called.
 CHANGES = 16
 
@@ -48,10 +50,10 @@ def jit(f: Callable[..., Any]) -> Any:
     name, a variable or an attribute that it reads has become another object or number, `f` is called again. Not seen
     are attributes of Python modules, and what other libraries keep. What `f` writes in place is written again.
 
-    `f` is called each time, as without `jit`, and a LazytWarning says why, if it reads a value, draws random numbers,
-    keeps a value in something else than its results (`backward()` does, `lt.grad` does not), or writes into a tensor
-    with gradients. So a training step gains nothing; it records as it is. The same holds, without a warning, for
-    results that share memory and for custom functions, hooks and prints inside.
+    `f` is called each time, as without `jit`, if it reads a value, draws random numbers, keeps a value in something
+    else than its results (`backward()` does, `lt.grad` does not), or writes into a tensor with gradients; a LazytWarning
+    says so at the second call. So a training step gains nothing; it records as it is. The same holds, without a
+    warning, for results that share memory and for custom functions, hooks and prints inside.
 
     `repr` says how many calls are remembered, and why the last one was not.
 
@@ -84,15 +86,17 @@ class Jitted:
         self._changes = 0
         self._remembered = 0
         self._reason = ""
+        self._row = 0  # refusals in a row
         self._warned = False
 
     def __repr__(self) -> str:
         why = f"; the last one was not: {self._reason}" if self._reason else ""
         return f"<jit of {self._name()}: {self._remembered} calls remembered{why}>"
 
-    def _refuse(self, why: str) -> None:
-        """Say once why the function is called each time."""
-        if not self._warned:
+    def _refuse(self, why: str, surely: bool = False) -> None:
+        """Say why the function is called each time: once, and not where it may have been a handler of signals."""
+        self._row += 1
+        if (surely or self._row >= TWICE) and not self._warned:
             self._warned = True
             warn(f"jit: {self._name()} is called each time: {why}", LazytWarning)
         self._reason = why
@@ -107,7 +111,7 @@ class Jitted:
             self._changes += 1
             if self._changes > CHANGES:
                 self._entries.clear()
-                self._refuse(f"{entry.guards.changed()} changes from call to call")
+                self._refuse(f"{entry.guards.changed()} changes from call to call", True)
                 return self._reason
             if entry.holds():
                 entry.outer = [*entry.outer, *outer]
@@ -247,6 +251,7 @@ class _Recorded:
         else:
             jitted._reason = ""
             jitted._changes = 0
+            jitted._row = 0
             jitted._remembered += known is None
             remember(self.start, (self.entry.token, self.ext, *self.slots), made)  # type: ignore[union-attr]
         return out

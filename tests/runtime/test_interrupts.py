@@ -45,7 +45,11 @@ from tests.support.interrupts import (
     scenarios,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    # What a handler does while the function is called may look like the function's doing.
+    pytest.mark.filterwarnings("ignore:jit:lazyt.errors.LazytWarning"),
+]
 SAMPLES = 2
 
 
