@@ -51,9 +51,9 @@ def jit(f: Callable[..., Any]) -> Any:
     are attributes of Python modules, and what other libraries keep. What `f` writes in place is written again.
 
     `f` is called each time, as without `jit`, if it reads a value, draws random numbers, keeps a value in something
-    else than its results (`backward()` does, `lt.grad` does not), or writes into a tensor with gradients; a LazytWarning
-    says so at the second call. So a training step gains nothing; it records as it is. The same holds, without a
-    warning, for results that share memory and for custom functions, hooks and prints inside.
+    else than its results (`backward()` does, `lt.grad` does not), or writes into a tensor with gradients. A
+    LazytWarning says so at the second call. So a training step gains nothing; it records as it is. The same holds,
+    without a warning, for results that share memory and for custom functions, hooks and prints inside.
 
     `repr` says how many calls are remembered, and why the last one was not.
 
