@@ -53,6 +53,11 @@ def at_leaf(n: int) -> Any:
     return _At(n)
 
 
+def is_at_leaf(tree: Any) -> bool:
+    """Whether a tree is the number of a tensor."""
+    return isinstance(tree, _At)
+
+
 def tensors_of(tree: Any) -> list[Any]:
     """The tensors of a tree, in order."""
     leaves: list[Handle] = []

@@ -19,7 +19,7 @@ from lazyt.autograd.vjp_step import special_step
 from lazyt.errors import AutogradError, NotSupportedError
 from lazyt.ops import effects, kernel_calls, numpy_calls
 from lazyt.tracing.commit import undisturbed
-from lazyt.tracing.known_calls import written_over
+from lazyt.tracing.known_calls import steps_since, written_over
 from lazyt.tracing.record import begin, slot_of
 from lazyt.tracing.steps import INPUT, new_tensor
 from lazyt.tracing.tensor_state import Handle, Storage
@@ -151,19 +151,10 @@ def _check(s: Step) -> None:
 def _dependent(tr: Trace, first: Step, inputs: Sequence[Slot]) -> set[Step]:
     """The steps since `first` whose values differ between lanes."""
     found = {x.step for x in inputs}
-    for s in _steps_since(tr, first):
+    for s in steps_since(tr, first.parent) or ():  # type: ignore[arg-type]
         if any(isinstance(x, Slot) and x.step in found for x in s.operands):
             found.add(s)
     return found
-
-
-def _steps_since(tr: Trace, first: Step) -> list[Step]:
-    found: list[Step] = []
-    s: Step | None = tr.pos
-    while s is not None and s.index >= first.index:
-        found.append(s)
-        s = s.parent
-    return found[::-1]
 
 
 class Recorded:

@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 
-from lazyt.autograd.functional import at_leaf, flatten, unflatten
+from lazyt.autograd.functional import at_leaf, flatten, is_at_leaf, unflatten
 from lazyt.config import general as settings
 from lazyt.errors import LazytWarning, NotSupportedError
 from lazyt.functions.arguments import tensor
@@ -161,7 +161,6 @@ class Jitted:
             values, key = args, len(args)
         else:
             values, key, tree = _flattened(args, kwargs)
-            args, kwargs = unflatten(tree, values)
         pos = tr.pos
         if pos.cut or pos.index >= tr.bound:
             begin()
@@ -190,10 +189,12 @@ class Jitted:
                 if known is not None and not settings["verify"]:
                     made = known.take(tr, values)
                     if made is not None:
-                        return unflatten(known.tree, made) if known.nested else made[0]
+                        return unflatten(known.tree, made)
                     known = None
         finally:
             tr.busy = busy
+        if tree is not None:
+            args, kwargs = unflatten(tree, values)  # with tensors for NumPy's arrays
         if tr.pos is not start:
             return self.__wrapped__(*args, **kwargs)  # a handler of signals has recorded meanwhile
         return _Recorded(self, tr, key, entry, values, slots, start, ext).call(args, kwargs, known)
@@ -295,7 +296,7 @@ class _Recorded:
             known.results.append(slot)
         if known.last is not tr.pos:
             return "a result was derived anew"
-        known.tree, known.nested = tree, type(tree) is not type(at_leaf(0))
+        known.tree = tree
         return known
 
 
@@ -362,7 +363,7 @@ def _objects(call: Any) -> list[Any]:
             todo += x
         elif isinstance(x, dict):
             todo += x.values()
-        elif type(x) is not type(at_leaf(0)):
+        elif not is_at_leaf(x):
             objects.append(x)
     return objects
 

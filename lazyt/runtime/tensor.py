@@ -132,10 +132,11 @@ class Tensor(Handle, metaclass=HintingType):
         return self._array("numpy()", copy)
 
     def _array(self, cause: str, copy: bool = False) -> np.ndarray[Any, Any]:
-        note_impure("it reads a value")
         a = array_of(self)
         if a is None:
             a = memory.as_array(materialise(self, cause))
+        else:
+            note_impure("it reads a value")
         return a.copy() if copy else a
 
     def tolist(self) -> Any:

@@ -36,7 +36,7 @@ class KnownCall:
     """What a function recorded from a step on, under some extents, on some values."""
 
     __slots__ = (
-        "after", "constants", "exts", "last", "nested", "place", "results", "scalars", "slots", "span", "start",
+        "after", "constants", "exts", "last", "place", "results", "scalars", "slots", "span", "start",
         "steps", "taken", "tree", "writes",
     )  # fmt: skip
 
@@ -50,8 +50,8 @@ class KnownCall:
         self.place = slice(start.scalar_start + start.n_scalars, self.last.scalar_start + self.last.n_scalars)
         self.scalars = tr.scalars[self.place]
         self.slots = slots  # of the arguments, and of what is met before the call
-        # Tensors that the function makes of data of the host, for itself: the same at each call.
-        self.constants = [tr.results[s.index] for s in steps if s.op is INPUT]
+        # Tensors that the function makes of data of the host, for itself, and where: the same at each call.
+        self.constants = [(s, tr.results[s.index]) for s in steps if s.op is INPUT]
         # What the trace holds for each step while nobody else does.
         self.taken = [tr.results[s.index] if s.op is INPUT else None for s in steps]
         # What the call wrote into these: their number, the value behind it, how many writes that were.
@@ -59,7 +59,6 @@ class KnownCall:
         # What it returned: a value that it made, or the number of one of these; and the tree that they are in.
         self.results: list[Slot | int] = []
         self.tree: Any = None
-        self.nested = True
 
     def take(self, tr: Trace, values: Sequence[Any]) -> list[Handle] | None:
         """Take the steps on these values: the results, or None, and nothing done, where this is another call."""
@@ -125,15 +124,15 @@ class KnownCall:
         slots, writes = [*map(slot_held, holders)], [*map(writes_held, holders)]
         changes += [(h, "_writes", w + n) for h, w, (_, _, n) in zip(holders, writes, self.writes, strict=True)]
         inputs, nbytes, number = tr.inputs, tr.nbytes, tr.number
-        for s, h in zip(self.steps, self.taken, strict=True):
-            if h is not None:
-                data = h._data
-                if data is None or h._slot is not None or data.bound_in == number:
-                    return False
-                nbytes += data.nbytes * s.counted
-                changes += (h, "_slot", s), (data, "bound_in", number)
         # NOTE: a list of its own: what is met is there with the position, or not at all.
-        met = [*inputs, *(h._data for h in self.constants)]
+        met = [*inputs]
+        for s, h in self.constants:
+            data = h._data
+            if data is None or h._slot is not None or data.bound_in == number:
+                return False
+            nbytes += data.nbytes * s.counted
+            changes += (h, "_slot", s), (data, "bound_in", number)
+            met.append(data)
         changes += (tr, "inputs", met), (tr, "nbytes", nbytes), (tr, "ext", self.after), (tr, "pos", self.last)
         assignments = chain(
             map(setitem, repeat(tr.refs), references, references.values()),

@@ -19,7 +19,6 @@ from tests.support.jitted import X8, Counted, Unseen, W, array, same, settled
 
 B = array(8)
 MODEL = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
-NORM = nn.BatchNorm1d(8)
 
 
 def _loss(w, x):
