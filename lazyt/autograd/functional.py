@@ -171,15 +171,15 @@ def _ended(values: Sequence[Any], records: Sequence[Gradient]) -> list[Any]:
     return [h if not requires_grad(h) or others_lead_to(begin(), [h], records) else record(STOP, (h,)) for h in values]
 
 
-def _lifted(tree: Any) -> Any:
+def lifted(tree: Any) -> Any:
     """The tree with tensors for NumPy's arrays; itself if it has none."""
     if isinstance(tree, np.ndarray):
         return hooks.as_tensor(tree, None, ())
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*map(_lifted, tree))
+        return type(tree)(*map(lifted, tree))
     if isinstance(tree, list | tuple):
-        return type(tree)(map(_lifted, tree))
-    return {k: _lifted(v) for k, v in tree.items()} if isinstance(tree, dict) else tree
+        return type(tree)(map(lifted, tree))
+    return {k: lifted(v) for k, v in tree.items()} if isinstance(tree, dict) else tree
 
 
 def value_and_grad(
@@ -245,7 +245,7 @@ def _differentiated(
                 raise AutogradError(f"grad: argnums {n} is out of range for {len(args)} positional arguments")
         trees = [flatten(args[n], leaves) for n in numbers]
         if is_host := not leaves:
-            trees = [flatten(_lifted(args[n]), leaves) for n in numbers]
+            trees = [flatten(lifted(args[n]), leaves) for n in numbers]
         if not leaves:
             raise AutogradError("grad: the arguments to differentiate by hold no tensor")
         for x in leaves:

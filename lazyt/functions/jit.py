@@ -10,10 +10,9 @@ from weakref import ref
 
 import numpy as np
 
-from lazyt.autograd.functional import at_leaf, flatten, is_at_leaf, unflatten
+from lazyt.autograd.functional import flatten, is_at_leaf, lifted, unflatten
 from lazyt.config import general as settings
 from lazyt.errors import LazytWarning, NotSupportedError
-from lazyt.functions.arguments import tensor
 from lazyt.tracing.call_guards import Guards, TooMany, watched
 from lazyt.tracing.call_site import warn
 from lazyt.tracing.inputs import bind_input
@@ -149,18 +148,15 @@ class Jitted:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tr = local.trace
+        kinds = {*map(type, args)}
+        plain = not kwargs and kinds <= {hooks.tensor, np.ndarray}
+        if not plain or np.ndarray in kinds:
+            args, kwargs = lifted((args, kwargs))
         if tr.watched or tr.eager or not settings["jit"]:
             return self.__wrapped__(*args, **kwargs)
-        kind, tree = hooks.tensor, None
         values: Sequence[Any]
         key: Any
-        kinds = {*map(type, args)}
-        if not kwargs and kinds <= {kind, np.ndarray}:
-            if np.ndarray in kinds:
-                args = tuple([x if type(x) is kind else tensor(x) for x in args])
-            values, key = args, len(args)
-        else:
-            values, key, tree = _flattened(args, kwargs)
+        values, key = (args, len(args)) if plain else _flattened(args, kwargs)
         pos = tr.pos
         if pos.cut or pos.index >= tr.bound:
             begin()
@@ -193,8 +189,6 @@ class Jitted:
                     known = None
         finally:
             tr.busy = busy
-        if tree is not None:
-            args, kwargs = unflatten(tree, values)  # with tensors for NumPy's arrays
         if tr.pos is not start:
             return self.__wrapped__(*args, **kwargs)  # a handler of signals has recorded meanwhile
         return _Recorded(self, tr, key, entry, values, slots, start, ext).call(args, kwargs, known)
@@ -316,35 +310,33 @@ class _Entry:
         return self.guards.hold()
 
 
-def _flattened(args: Any, kwargs: Any) -> tuple[list[Handle], Any, Any]:
-    """The tensors of arguments, what the others are, and the tree with the tensors' numbers."""
+def _flattened(args: Any, kwargs: Any) -> tuple[list[Handle], Any]:
+    """The tensors of arguments, and what the others are."""
     found: list[Handle] = []
     key: list[Any] = []
-    tree = _walk((args, kwargs), found, key)
-    return found, tuple(key), tree
+    _walk((args, kwargs), found, key)
+    return found, tuple(key)
 
 
-def _walk(x: Any, found: list[Handle], key: list[Any]) -> Any:
-    if isinstance(x, np.ndarray):
-        x = tensor(x)
+def _walk(x: Any, found: list[Handle], key: list[Any]) -> None:
+    kind = type(x)
     if isinstance(x, Handle):
         found.append(x)
         key.append(Handle)
-        return at_leaf(len(found) - 1)
-    kind = type(x)
-    if isinstance(x, tuple | list):
+    elif isinstance(x, tuple | list):
         key += (kind, len(x))
-        made = [_walk(v, found, key) for v in x]
-        return kind(*made) if hasattr(x, "_fields") else kind(made)
-    if isinstance(x, dict):
+        for v in x:
+            _walk(v, found, key)
+    elif isinstance(x, dict):
         key += (kind, *x)
-        return {k: _walk(v, found, key) for k, v in x.items()}
-    if not isinstance(x, Hashable):
+        for v in x.values():
+            _walk(v, found, key)
+    elif not isinstance(x, Hashable):
         raise TypeError(f"jit: an argument must be a tensor, a nest of them, or hashable, not {kind.__name__!r}")
-    # NOTE: 0.0 is not -0.0, and NaN is NaN.
-    number = isinstance(x, float | complex | np.generic)
-    key += (kind, repr(x) if number else ref(x) if _is_referred_to(x) else x)
-    return x
+    else:
+        # NOTE: 0.0 is not -0.0, and NaN is NaN.
+        number = isinstance(x, float | complex | np.generic)
+        key += (kind, repr(x) if number else ref(x) if _is_referred_to(x) else x)
 
 
 def _is_referred_to(x: Any) -> bool:

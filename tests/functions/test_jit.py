@@ -139,6 +139,8 @@ def test_numpy_arrays_come_as_tensors():
     f = lt.jit(lambda x: seen.append(type(x)) or x + 1)
     for _ in range(3):
         assert f(np.ones(2, np.float32)).tolist() == [2.0, 2.0]
+        with lt.eager():
+            assert f(np.ones(2, np.float32)).tolist() == [2.0, 2.0]
     assert set(seen) == {lt.Tensor}
 
 
