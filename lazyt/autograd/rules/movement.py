@@ -9,6 +9,7 @@ from lazyt.autograd.rules.registry import vjp
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.adjoints import fold, place
 from lazyt.ir.symbolic import prefix_sums, product
+from lazyt.ops.reductions import reduce
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +42,7 @@ def _expand(b: Builder, n: Node, ct: Node) -> Cotangents:
         return d == 1 if b.scope is None else b.scope.known_equal(d, 1)
 
     grown = [i for i, (d, e) in enumerate(zip(x.shape, n.shape, strict=True)) if is_one(d) and not is_one(e)]
-    return (b.reshape(b.reduce("sum", ct, grown), x.shape),)
+    return (b.reshape(reduce(b, "sum", ct, grown), x.shape),)
 
 
 @vjp("slice")

@@ -84,7 +84,7 @@ class _Fuser:
         self.stored: dict[Node, str] = dict.fromkeys(sorted(held.kept, key=lambda n: n.serial), "kept")  # -> why
         self.parts: dict[Node, list[tuple[Node, Place, int]]] = {}  # node -> (target, offsets, readers' number)
         costs = Costs(graph, light)
-        self.cost, self.users, self.is_light = costs.of, costs.users, costs.is_light
+        self.cost, self.at_each, self.users, self.is_light = costs.of, costs.at_each, costs.users, costs.is_light
         for n in costs.cut:
             self.stored[n] = "size"
 
@@ -168,7 +168,7 @@ class _Fuser:
         """Why this elementwise or movement value is stored; '' to inline it."""
         if n.op in MOVEMENT:
             return ""
-        cheap = self.cost[n] <= CHEAP
+        cheap = self.at_each[n] <= CHEAP
         places = sum(len(ps) for ps in wanted.values())
         if not self.enabled and (self.cost[n] > 0 or n.op == "cast"):
             return "fusion is off"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from lazyt.ir.passes.casts import rounds, widens
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
+from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
     from lazyt.ir.graph import Graph, Node
@@ -16,6 +18,8 @@ CHEAP = 4
 COSTLY = 12  # of one elementary function: more than storing it for all the sums that read it
 REDUCED = 8
 MOST = 1 << 20
+# Copies of each element of an operand that is spread.
+SPREAD = 16
 # Where functions are light, two of them are computed again, at so many places, from so many values.
 LIGHT, LIGHT_PLACES, LIGHT_SOURCES = 2 * COSTLY + REDUCED, 3, 2
 
@@ -27,12 +31,13 @@ class Costs:
     """Of the nodes of a graph: operations from stored values on, and how many read them.
 
     light: to compute elementary functions takes no longer than to read what they give. cut: what is stored, because the
-    chains that end there are long.
+    chains that end there are long. at_each: the operations at each element, where what is spread along axes is there.
     """
 
     def __init__(self, graph: Graph, light: bool) -> None:
         self.graph, self.light = graph, light
         self.of: dict[Node, int] = {}
+        self.at_each: dict[Node, int] = {}
         self.users: dict[Node, int] = {}
         self.cut: list[Node] = []
         self._sources: dict[Node, frozenset[Node] | None] = {}  # what is loaded for a node; None: too much
@@ -48,6 +53,8 @@ class Costs:
                 if n.op in ELEMENTWISE and ELEMENTWISE[n.op].costly:
                     own = COSTLY
                 self.of[n] = min(own + sum(self.of[x] for x in n.operands), MOST)
+                spread = n.op == "expand" and _is_spread(n)
+                self.at_each[n] = 0 if spread else min(own + sum(self.at_each[x] for x in n.operands), MOST)
                 d = max((depth[x] for x in n.operands), default=0) + (n.op in FUSED)
                 p = max((pads[x] for x in n.operands), default=0) + (n.op == "pad")
                 if (d >= MAX_DEPTH and n.op in FUSED) or p >= MAX_PADS:
@@ -55,10 +62,10 @@ class Costs:
                     d = p = 0
                 depth[n], pads[n] = d, p
             else:
-                self.of[n] = REDUCED if n.op in REDUCTIONS else 0
+                self.of[n] = self.at_each[n] = REDUCED if n.op in REDUCTIONS else 0
                 depth[n] = pads[n] = 0
             if n in graph.kept:
-                self.of[n] = depth[n] = pads[n] = 0
+                self.of[n] = self.at_each[n] = depth[n] = pads[n] = 0
             if light:
                 self._sources[n] = self._loaded(n)
 
@@ -83,3 +90,11 @@ class Costs:
 
 def _is_inlined(n: Node) -> bool:
     return n.op in FUSED or (n.op in MOVEMENT and n.op not in WRITES)
+
+
+def _is_spread(n: Node) -> bool:
+    """Whether each element is repeated so often that what it takes to compute it does not count.
+
+    It is computed outside the loop over its copies, or stored.
+    """
+    return math.prod(map(hint, n.shape)) >= SPREAD * math.prod(map(hint, n.operands[0].shape))

@@ -1,35 +1,36 @@
-"""Axes that a reduction merges are merged in what its operand is computed from.
+"""Axes that a reduction merges are merged in what its operand is computed from, and in what else is computed with that.
 
-    sum(reshape(mul(x, x)))        -->  sum(mul(reshape x, reshape x))
-    sum(reshape(sub(x, expand y))) -->  sum(sub(reshape x, expand(reshape y)))
+    y = mul(x, x);  sum(reshape(y));  neg(y)  -->  m = mul(reshape x, reshape x);  sum(m);  reshape(neg(m))
+    sum(reshape(sub(x, expand y)))            -->  sum(sub(reshape x, expand(reshape y)))
 
 A reduction over adjacent axes reads its operand with these as one axis. An array in memory is read so as it lies, but
-an elementwise value would have to be stored first. So the reshape goes to the arrays that the value is computed from.
-The elements and the order of the reduction are the same.
+an elementwise value would have to be stored first. So the reshape goes to the arrays that the value is computed from,
+and all elementwise values around it are computed with merged axes: they stay one kernel. Who reads one of them with all
+its axes (a padded image, a slice) finds each element at an affine place. The elements and the order of the reduction
+are the same.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
+from lazyt.ir.passes.call_operands import buffer_of, single
+from lazyt.ir.passes.fusion_cost import WRITES
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, REDUCTIONS
 from lazyt.ir.symbolic import product
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lazyt.ir.graph import Node, Shape
     from lazyt.ir.symbolic import Dim, Scope
 
     Groups = tuple[tuple[int, ...], ...]
 
-# What others read too is computed once more for the reduction, if it is at most so many operations, all of them cheap.
-SHARED = 4
-# Values of more operations than this are stored: a long chain is no deep recursion here.
-LONGEST = 64
 # The results of these are in memory.
-STORED = frozenset({"input", "matmul", "item", "scatter", *CONVOLUTIONS})
+STORED = frozenset({"input", "matmul", "item", "scatter", *CONVOLUTIONS, *WRITES})
 
 
 def merge_axes(graph: g.Graph, scope: Scope | None) -> g.Graph:
@@ -38,9 +39,12 @@ def merge_axes(graph: g.Graph, scope: Scope | None) -> g.Graph:
         return graph
     m = _Merger(graph, scope)
     for n in graph.nodes:
-        m.visit(n)
-    if not m.changed:
+        if merges_axes(n):
+            m.find(n.operands[0])
+    if not m.merged:
         return graph
+    for n in graph.nodes:
+        m.visit(n)
     outs = [m.new[n] for n in graph.outputs]
     return g.Graph(g.reachable(outs), outs)
 
@@ -62,23 +66,86 @@ class _Merger:
         self.b = Builder(scope)
         self.scope = scope
         self.new: dict[Node, Node] = {}
-        self.readers = Counter(x for n in graph.nodes for x in n.operands) + Counter(graph.outputs)
-        self.outputs = set(graph.outputs)
-        self.changed = False
-        self.left = 0  # operations that a value may still have
+        self.merged: dict[Node, tuple[Groups, Shape]] = {}  # how the axes of a value are merged
+        self.values: dict[Node, Node] = {}  # and the values so computed
+        self.tried: set[tuple[Node, Groups]] = set()
+        self.readers: dict[Node, list[Node]] = {}
+        for n in graph.nodes:
+            if _is_elementwise(n):
+                for x in n.operands:
+                    self.readers.setdefault(x, []).append(n)
+
+    def find(self, x: Node) -> None:
+        """Merge the axes of what the reshape x reads as x does, and of the elementwise values around it.
+
+        Where two reductions want one value in two ways, the first has its own.
+        """
+        value = x.operands[0]
+        groups = None if value in self.merged else self._groups(value.shape, x.shape)
+        if groups is None or (value, groups) in self.tried:
+            return
+        around = self._reached(value, lambda n: n not in self.merged and self._same_shape(n.shape, value.shape))
+        self.tried.update((n, groups) for n in around)
+        # What reads an array that cannot be read so keeps its axes, and what is computed from that.
+        left = [n for n in around if not all(y in around or self._can_read(y, groups, x.shape) for y in n.operands)]
+        while left:
+            n = left.pop()
+            if n in around:
+                around.remove(n)
+                left.extend(self.readers.get(n, ()))
+        if value in around:
+            kept = self._reached(value, around.__contains__)
+            self.merged.update(dict.fromkeys(kept, (groups, x.shape)))
+
+    def _reached(self, value: Node, wanted: Callable[[Node], bool]) -> set[Node]:
+        """The elementwise values that are computed from one another, one of which is `value`."""
+        found, left = {value}, [value]
+        while left:
+            n = left.pop()
+            for x in (*n.operands, *self.readers.get(n, ())):
+                if x not in found and _is_elementwise(x) and wanted(x):
+                    found.add(x)
+                    left.append(x)
+        return found
+
+    def _can_read(self, x: Node, groups: Groups, shape: Shape) -> bool:
+        """Whether a value that is not merged itself can be read with its axes merged, in such a shape."""
+        if single(x) is not x:
+            return True
+        if x.op == "expand":
+            return self._expanded(x, groups) is not None
+        if x.op == "reshape" and self._same_shape(x.operands[0].shape, shape):
+            return True
+        return buffer_of(x).op in STORED
 
     def visit(self, n: Node) -> None:
         operands = tuple(self.new[x] for x in n.operands)
-        if merges_axes(n):
-            x = n.operands[0]
-            value = x.operands[0]
-            groups = self._groups(value.shape, x.shape)
-            self.left = LONGEST
-            if groups is not None and self._can_move(value, groups, {}, self.readers[value] > 1):
-                operands = (self._moved(value, groups, x.shape, {}),)
-                self.changed = True
         self.b.site = n.site
-        self.new[n] = self.b.make(n.op, operands, n.attrs, n.shape, n.dtype)
+        if n not in self.merged:
+            again = n.op == "reshape" and operands[0] is not n.operands[0]
+            self.new[n] = (
+                self.b.reshape(operands[0], n.shape)
+                if again
+                else self.b.make(n.op, operands, n.attrs, n.shape, n.dtype)
+            )
+            return
+        groups, shape = self.merged[n]
+        operands = tuple(self._read(x, groups, shape) for x in n.operands)
+        self.b.site = n.site
+        self.values[n] = self.b.make(n.op, operands, n.attrs, shape, n.dtype)
+        self.new[n] = self.b.reshape(self.values[n], n.shape)
+
+    def _read(self, x: Node, groups: Groups, shape: Shape) -> Node:
+        """x with its axes merged."""
+        if self.merged.get(x, ((), ()))[0] == groups:
+            return self.values[x]
+        if (one := single(x)) is not x:
+            return self.b.expand(self.b.reshape(self.new[one], (1,) * len(shape)), shape)
+        if x.op == "expand":
+            small = self._expanded(x, groups)
+            assert small is not None, "it can be read so"
+            return self.b.expand(self.b.reshape(self.new[x.operands[0]], small), shape)
+        return self.b.reshape(self.new[x], shape)
 
     def _groups(self, old: Shape, new: Shape) -> Groups | None:
         """Which axes of the old shape become each axis of the new one; None if that is not known."""
@@ -100,38 +167,8 @@ class _Merger:
     def _equal(self, a: int | Dim, b: int | Dim) -> bool:
         return a is b or a == b or (self.scope is not None and self.scope.known_equal(a, b))
 
-    def _can_move(self, n: Node, groups: Groups, known: dict[Node, bool], shared: bool) -> bool:
-        """Whether the reshape can move to what n is computed from; what others read too is computed again for it."""
-        if n in known:
-            return known[n]
-        if _is_elementwise(n):
-            self.left -= 1
-            if self.left < 0 or (shared and (n in self.outputs or self._operations(n) > SHARED)):
-                found = False
-            else:
-                found = all(self._can_move(x, groups, known, self.readers[x] > n.operands.count(x)) for x in n.operands)
-        elif n.op == "expand":
-            found = self._expanded(n, groups) is not None
-        else:
-            found = n.op in STORED or not n.shape
-        known[n] = found
-        return found
-
-    def _operations(self, n: Node, most: int = SHARED) -> int:
-        """How many cheap operations n takes, from arrays in memory on; more than `most` if there is a costly one.
-
-        NOTE: it goes no deeper than that many.
-        """
-        if not _is_elementwise(n):
-            return 0
-        if most < 1 or (n.op in ELEMENTWISE and ELEMENTWISE[n.op].costly):
-            return most + 1
-        total = 1
-        for x in dict.fromkeys(n.operands):
-            total += self._operations(x, most - total)
-            if total > most:
-                break
-        return total
+    def _same_shape(self, a: Shape, b: Shape) -> bool:
+        return a == b or (len(a) == len(b) and all(map(self._equal, a, b)))
 
     def _expanded(self, n: Node, groups: Groups) -> tuple[int | Dim, ...] | None:
         """The shape of an expanded operand with its axes merged: each group is expanded whole, or as it is."""
@@ -146,20 +183,3 @@ class _Merger:
             else:
                 return None
         return tuple(shape)
-
-    def _moved(self, n: Node, groups: Groups, shape: Shape, made: dict[Node, Node]) -> Node:
-        """n with its axes merged."""
-        if n in made:
-            return made[n]
-        if _is_elementwise(n):
-            operands = tuple(self._moved(x, groups, shape, made) for x in n.operands)
-            self.b.site = n.site
-            found = self.b.make(n.op, operands, n.attrs, shape, n.dtype)
-        elif n.op == "expand":
-            small = self._expanded(n, groups)
-            assert small is not None, "it can be moved"
-            found = self.b.expand(self.b.reshape(self.new[n.operands[0]], small), shape)
-        else:
-            found = self.b.reshape(self.new[n], shape)
-        made[n] = found
-        return found

@@ -89,8 +89,7 @@ class TestRows:
         """A product reads the gradient, yet the loss is of the same pass over the rows, of which no more is stored."""
         layer, x = nn.Linear(24, 100, bias=bias).to(dtype), tensor(3, 11, 24, grad=True).astype(dtype)
         lt.sync()
-        y = layer(x).reshape(-1, 100)
-        loss = lt.cross_entropy(y, lt.asarray(np.arange(33)))
+        loss = lt.cross_entropy(layer(x).reshape(-1, 100), lt.asarray(np.arange(33)))
         loss.backward()
         lt.sync()
         launches = lt.last_sync().plan.schedule.launches
@@ -219,8 +218,8 @@ def test_what_is_near_a_stored_value_is_not_stored_too():
     x, w = tensor(64, 48, grad=True), tensor(48, 32, seed=1)
     y = (nn.functional.gelu(x, approximate="tanh") @ w).tanh().sum()
     y.backward()
-    stored = [reason for k in lt.explain().kernels for _, reason in k.stores if "several places" in reason]
-    assert len(stored) == 1
+    stored = [value for k in lt.explain().kernels for value, why in k.stores if "several places" in why]
+    assert [value.split(",")[0] for value in stored if "gelu" in value] == ["tanh of gelu_tanh"]
     want = x.detach().numpy().astype(np.float64)
     leaf = lt.tensor(want, requires_grad=True)
     (nn.functional.gelu(leaf, approximate="tanh") @ w.astype("float64")).tanh().sum().backward()
