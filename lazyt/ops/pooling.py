@@ -51,9 +51,31 @@ def combined(b: Builder, prim: str, x: Node, sizes: Sizes, strides: Sizes, dilat
     best = best_part(b, parts)
     if apart:
         return taken(b, tiles, best, total, range(tiles.ndim - 2 * len(sizes) + 1, tiles.ndim, 2))
+    return known(b, _chosen(b, x, best, sizes, strides, dilations, out), total)
+
+
+def _chosen(b: Builder, x: Node, best: Node, sizes: Sizes, strides: Sizes, dilations: Sizes, out: Shape) -> Node:
+    """Element number `best` of each window; windows may overlap.
+
+    x is read as tiles of a stride's size: element k of window n is in tile n + k * dilation // stride. So the gradient
+    is a sum over the windows that a place of a tile is in, in one pass over all places.
+    """
+    lead = x.shape[: x.ndim - len(sizes)]
+    reach = ((k - 1) * e for k, e in zip(sizes, dilations, strict=True))
+    number = tuple(n + r // s for n, r, s in zip(out, reach, strides, strict=True))
+    whole = tuple(d + s - 1 for d, s in zip(x.shape[len(lead) :], strides, strict=True))
     nothing = b.constant(0, x.dtype)
-    chosen = [b.select(b.eq(best, b.constant(i, best.dtype)), part, nothing) for i, part in enumerate(parts)]
-    return known(b, functools.reduce(b.add, chosen), total)
+    tiles = _tiles(b, b.pad(x, (0,) * x.ndim, (*lead, *whole), nothing), strides, number)
+    one_each = (*lead, *(d for n in out for d in (n, 1)))
+    best, none = b.reshape(b.stop(best), one_each), b.constant(-1, best.dtype)
+    parts = []
+    for i, at in enumerate(offsets_of(sizes)):
+        places = (divmod(k * e, s) for k, e, s in zip(at, dilations, strides, strict=True))
+        starts = (*(0,) * len(lead), *(digit for place in places for digit in place))
+        here = b.eq(b.pad(best, starts, tiles.shape, none), b.constant(i, best.dtype))
+        part = b.slice(b.select(here, tiles, nothing), starts, one_each, (1,) * tiles.ndim)
+        parts.append(b.reshape(part, (*lead, *out)))
+    return functools.reduce(b.add, parts)
 
 
 # The gradient of a maximum goes to the first of equal elements, or to the last NaN, as in PyTorch. Which one that is is

@@ -53,7 +53,9 @@ def readers_first(
         for x in n.operands:
             left[x] -= 1
             if not left[x]:
-                heapq.heappush(ready, (x.ndim, -x.serial, x))
+                # NOTE: a value whose axes are only split for its reader is as early as that.
+                axes = min(x.ndim, entry[0]) if n.op == "reshape" else x.ndim
+                heapq.heappush(ready, (axes, -x.serial, x))
 
 
 def _called(graph: Graph, calls: Container[str]) -> set[Node]:

@@ -27,6 +27,8 @@ PROGRAMS = {
     "both back": lambda x: lt.flip(x) + 1,
     "slice back": lambda x: x[:, ::-2] + 1,
     "slice back, whole": lambda x: lt.copy(x[::-1, ::-2]),
+    "padded slice": lambda x: lt.pad(lt.pad(x, ((1, 1), (3, 2)))[:, 1::2], ((0, 0), (1, 1))) + 1,
+    "padded": lambda x: lt.pad(x + x, ((1, 1), (3, 2)))[:, ::2] + lt.pad(x * 2, ((1, 1), (3, 2)))[:, ::2],
     "rows": lambda x: x[lt.asarray([2, 0, 0, 1]), ::2] + 1,
 }
 
@@ -49,7 +51,7 @@ def test_bits_are_those_of_gathered_lanes(
     np.testing.assert_array_equal(found, want)
     assert not {"2", "="} & {*_classes()}
     # A row of one element has no lanes along it.
-    of_slices = ("slice", "stack", "rows", "slice back", "slice back, whole")
+    of_slices = ("slice", "padded", "padded slice", "stack", "rows", "slice back", "slice back, whole")
     assert used or width <= 2 or (program not in of_slices and x.dtype.kind != "c")
 
 

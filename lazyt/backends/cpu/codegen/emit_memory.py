@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cpu.codegen.emit_levels import KERNEL
 from lazyt.backends.cpu.codegen.lane_by_lane import beside, has_masks, has_moves, load_lanes, load_near, pointed
 from lazyt.backends.cpu.codegen.text import mem_type, vector
-from lazyt.ir.kernel import bounds_below
+from lazyt.backends.cpu.engine import host_features
+from lazyt.ir.kernel import LANES, bounds_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,6 +130,9 @@ def load(scope: Scope, v: int, value: Load) -> str:
         return _from_memory(scope, what.dtype, turned(scope, scope.in_memory(what.dtype), x))
     if klass == "2" and not where:
         return _from_memory(scope, what.dtype, _every_other(scope, what.dtype, at))
+    if klass == "2" and has_masks(what.dtype):
+        at = _readable(scope, at, where) if outside else at
+        return _from_memory(scope, what.dtype, _even_places(scope, what.dtype, at, _spread(scope, mask)))
     if klass == "=" and not where:
         return _from_memory(scope, what.dtype, _every_other_back(scope, what.dtype, at))
     offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
@@ -211,22 +215,12 @@ def _if_whole(scope: Scope, mask: str, typ: str, whole: Callable[[], str], some:
 
 def _every_other(scope: Scope, dtype: np.dtype, at: str) -> str:
     """The active lanes' elements from `at` on, two apart, as they lie in memory."""
-    body, lanes, element = scope.body, scope.lanes, mem_type(dtype)
-    one, typ = scope.in_memory(dtype), vector(element, 2 * lanes)
+    body, lanes, element, one = scope.body, scope.lanes, mem_type(dtype), scope.in_memory(dtype)
 
     def some() -> str:
         if not has_moves(dtype):
             return load_lanes(scope, dtype, scope.mask, beside(scope, dtype, at, 2))
-        mask = scope.doubled_mask(every_other=False)
-        both = body.call(
-            typ,
-            f"llvm.masked.load.v{2 * lanes}{suffix(dtype)}.p0",
-            ("ptr", f"align {dtype.itemsize} {at}"),
-            (vector("i1", 2 * lanes), mask),
-            (typ, "zeroinitializer"),
-        )
-        even = ", ".join(f"i32 {i}" for i in range(0, 2 * lanes, 2))
-        return body.let(f"shufflevector {typ} {both}, {typ} poison, {scope.i32} <{even}>")
+        return _even_places(scope, dtype, at, scope.doubled_mask(every_other=False))
 
     def whole() -> str:
         # The second half begins one element earlier: what lies behind the last element may not be there to read.
@@ -238,6 +232,28 @@ def _every_other(scope: Scope, dtype: np.dtype, at: str) -> str:
         return body.let(f"shufflevector {one} {low}, {one} {high}, {scope.i32} <{even}>")
 
     return some() if has_masks(dtype) or lanes % 2 else _if_whole(scope, scope.mask, one, whole, some)
+
+
+def _even_places(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
+    """The even ones of twice as many neighbours from `at` on, of which a mask is read."""
+    body, lanes = scope.body, 2 * scope.lanes
+    typ, kind = vector(mem_type(dtype), lanes), vector("i1", lanes)
+    name = f"llvm.masked.load.v{lanes}{suffix(dtype)}.p0"
+    both = body.call(typ, name, ("ptr", f"align {dtype.itemsize} {at}"), (kind, mask), (typ, "zeroinitializer"))
+    even = ", ".join(f"i32 {i}" for i in range(0, lanes, 2))
+    return body.let(f"shufflevector {typ} {both}, {typ} poison, {scope.i32} <{even}>")
+
+
+def _spread(scope: Scope, mask: str) -> str:
+    """A mask of twice as many lanes, of which the even ones are a mask's."""
+    body, lanes = scope.body, scope.lanes
+    if lanes == LANES and "bmi2" in host_features():
+        bits = body.let(f"zext i{lanes} {body.let(f'bitcast {scope.i1} {mask} to i{lanes}')} to i32")
+        bits = body.call("i32", "llvm.x86.bmi.pdep.32", ("i32", bits), ("i32", f"{0x55555555}"))
+        return body.let(f"bitcast i32 {bits} to {vector('i1', 2 * lanes)}")
+    picks = ", ".join(f"i32 {i // 2 if i % 2 == 0 else lanes}" for i in range(2 * lanes))
+    both = f"{scope.i1} {mask}, {scope.i1} zeroinitializer"
+    return body.let(f"shufflevector {both}, {vector('i32', 2 * lanes)} <{picks}>")
 
 
 def _every_other_back(scope: Scope, dtype: np.dtype, at: str) -> str:
