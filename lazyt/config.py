@@ -69,6 +69,7 @@ FLAGS = (
     Flag("stored", "general", "plans are neither kept on disk nor looked for there; set in the tests"),
     Flag("reuse", "general", "each stage of a row kernel computes all that it needs"),
     Flag("slices", "general", "a convolution of which a part is read is computed whole"),
+    Flag("views", "general", "convolutions read copies of parts of images, and of filters that are flipped"),
     Flag("winograd", "general", "convolutions go by the window, also where Winograd's algorithm is allowed"),
     Flag("cover", "general", "a write into most of an array copies the array first"),
     Flag("vectors", "general", "products with a vector, and of many tiny matrices, are computed as others"),

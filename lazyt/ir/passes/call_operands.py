@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import math
 
-from lazyt.ir.graph import Node, Opaque
+from lazyt.ir.graph import Convolution, Node, Opaque
 from lazyt.ir.library_calls import MOVES, TO_HOST
 from lazyt.ir.passes.casts import rounds
 from lazyt.ir.passes.index_maps import Index, Place, flat, through, whole
+from lazyt.ir.prims import CONVOLUTIONS
+from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import Dim, Scope, hint, product
 
 # What has a buffer of its own, whoever reads it.
 STORED = ("input", "item")
+# ... and what is in memory when a call reads it: a part of it is read where it lies.
+IN_MEMORY = frozenset({*STORED, "matmul", "scatter", "concat", "update", *CONVOLUTIONS})
+# Features of filters that are read through strides, at least: vectors of a convolution that reads them so lie along
+# these.
+FEATURES = 16
+
+# A stored node, the strides of the axes, and the offset, in elements.
+View = tuple[Node, tuple[int | Dim, ...], int | Dim]
 
 
 def buffer_of(n: Node) -> Node:
@@ -58,21 +68,79 @@ def fill(x: Node) -> Node | None:
     return n if n.op == "constant" else None
 
 
-def strided_base(scope: Scope | None, x: Node, rounds: bool = True) -> Node:
-    """The node that a product reads through strides in place of x: below the movement that keeps x affine.
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """How products and convolutions of a backend read their operands."""
 
-    x itself when its last two axes would not have a unit stride between them.
-    """
-    found = strided(scope, x, rounds)
-    return x if found is None else found[0]
+    # A product rounds a half from the float32 that it was cast from, where that is stored anyhow: an input, or a result
+    # of a call.
+    rounds: bool = True
+    # A convolution reads a part of a larger image, and filters that are transposed and flipped, through strides.
+    views: bool = False
 
 
-def strided(scope: Scope | None, x: Node, rounds: bool = False) -> tuple[Node, tuple[int | Dim, ...], int | Dim] | None:
+# As of a backend whose products convert what they read.
+USUAL = Reads()
+
+
+def operands_of_call(scope: Scope | None, n: Node, reads: Reads) -> list[View]:
+    """The operands of a product or a convolution as it reads them: where they lie, or stored themselves."""
+    if n.op == "matmul":
+        return [strided(scope, x, reads.rounds) or dense(x) for x in n.operands]
+    a, (x, w) = n.attrs, n.operands
+    assert isinstance(a, Convolution)
+    found: list[View | None] = [None, None]
+    if reads.views and n.op == "convolve" and a.groups == 1:
+        found = [None if any(a.padding) else _part_of_image(scope, x), _filters(scope, w, a)]
+    return [dense(y) if own is None else own for y, own in zip(n.operands, found, strict=True)]
+
+
+def _part_of_image(scope: Scope | None, x: Node) -> View | None:
+    """A slice of a stored image, whose rows lie as they do there."""
+    found = _affine(scope, x)
+    if found is None or found[0] is buffer_of(x):
+        return None
+    n, strides, _ = found
+    lies = all(isinstance(s, int) or hint(s) > 0 for s in strides) and min(map(hint, strides)) > 0
+    return found if lies and _is_one(strides[-1]) and (n.op == "pad" or n.op in IN_MEMORY) else None
+
+
+def _filters(scope: Scope | None, w: Node, a: Convolution) -> View | None:
+    """Filters whose windows lie as runs, forwards or all backwards, in any order of features and channels."""
+    found = _affine(scope, w)
+    if found is None or found[0] is buffer_of(w) or hint(w.shape[0]) < FEATURES:
+        return None
+    n, strides, _ = found
+    if n.op not in IN_MEMORY or min(map(hint, strides[:2])) < 1:
+        return None
+    own = [(k, s) for k, s in zip(a.sizes, strides[2:], strict=True) if k > 1]
+    step = 1 if not own or hint(own[-1][1]) > 0 else -1
+    for k, s in reversed(own):
+        if not (s == step or (scope is not None and scope.known_equal(s, step))):
+            return None
+        step *= k
+    return found
+
+
+def strided(scope: Scope | None, x: Node, rounds: bool = False) -> View | None:
     """(stored node, strides of x's axes, offset), in elements; None when a library could not read it so.
 
-    rounds: the reader rounds a half from the float32 that it was cast from, where that is stored anyhow: an input, or a
-    result of a call.
+    That is where its last two axes would not have a unit stride between them. rounds: see `Reads`.
     """
+    found = _affine(scope, x, rounds)
+    if found is None or found[0].op == "pad":
+        return None
+    n, strides, _ = found
+    unit = any(map(_is_one, strides[-2:])) and all(hint(s) >= 1 for s in strides[-2:])
+    return found if unit or n is buffer_of(x) else None
+
+
+def _is_one(stride: int | Dim) -> bool:
+    return isinstance(stride, int) and stride == 1
+
+
+def _affine(scope: Scope | None, x: Node, rounds: bool = False) -> View | None:
+    """The stored node below the movement that keeps x affine, the strides of x's axes in it, and the offset."""
     axes, place = whole(x.shape)
     n = x
     address: Index | None = None
@@ -90,16 +158,12 @@ def strided(scope: Scope | None, x: Node, rounds: bool = False) -> tuple[Node, t
             break
         else:
             return None
-    if n.op == "pad" or n.op == "window":
+    if n.op == "window":
         return None
     if address is None:
         address = flat(place, n.shape)
     coefs = dict(address.terms)
-    strides = tuple(coefs.get(a, 0) for a in axes)
-    one = [isinstance(s, int) and s == 1 for s in strides[-2:]]
-    unit = any(one) and all(hint(s) >= 1 for s in strides[-2:])
-    trivial = n is buffer_of(x)
-    return (n, strides, address.offset) if unit or trivial else None
+    return n, tuple(coefs.get(a, 0) for a in axes), address.offset
 
 
 def _of_stored(n: Node) -> bool:
@@ -112,7 +176,7 @@ def _of_stored(n: Node) -> bool:
     return x.op in STORED
 
 
-def attention_operands(scope: Scope | None, n: Node) -> list[tuple[Node, tuple[int | Dim, ...], int | Dim]]:
+def attention_operands(scope: Scope | None, n: Node) -> list[View]:
     """The array operands of attention; q, k, v and ct are read through strides where their rows are contiguous."""
     last = len(n.operands) - 2
     matrices = {0, 1, 2, last} if n.attrs.fn == "attention_gradient" else {0, 1, 2}  # type: ignore[union-attr]
@@ -124,7 +188,7 @@ def attention_operands(scope: Scope | None, n: Node) -> list[tuple[Node, tuple[i
     return out
 
 
-def dense(x: Node) -> tuple[Node, tuple[int | Dim, ...], int | Dim]:
+def dense(x: Node) -> View:
     """The same for an x that is stored itself, as fusion does where `strided` returns None."""
     axes, place = whole(x.shape)
     address = flat(place, x.shape)

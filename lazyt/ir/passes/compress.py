@@ -196,6 +196,8 @@ class Cut:
                 most = max(most, int(x.attrs.value))  # type: ignore[arg-type]
             elif x.op == "select":
                 todo += x.operands[1:]
+            elif x.op == "pad":
+                todo += x.operands
             elif x.op in ("expand", "reshape", "permute", "cast") and dtypes.kind(x.operands[0].dtype) in "iu":
                 todo.append(x.operands[0])
             else:

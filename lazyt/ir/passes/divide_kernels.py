@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lazyt.ir.graph import Graph, Node
-from lazyt.ir.passes.call_operands import buffer_of
+from lazyt.ir.passes.call_operands import USUAL, Reads, buffer_of
 from lazyt.ir.passes.equal_groups import Kernels
 from lazyt.ir.passes.fuse import fuse
 from lazyt.ir.passes.fusion_cost import FUSED
@@ -36,7 +36,7 @@ ROUNDS = 12
 
 
 def fuse_bounded(
-    graph: Graph, scope: Scope | None, reuse: bool, share: Share, held: Held = NOTHING_HELD, rounds: bool = True,
+    graph: Graph, scope: Scope | None, reuse: bool, share: Share, held: Held = NOTHING_HELD, reads: Reads = USUAL,
     light: bool = False,
 ) -> Fused:  # fmt: skip
     """Divide a graph into groups and calls, and make the kernels of the groups, none above the allowed needs."""
@@ -44,7 +44,7 @@ def fuse_bounded(
     count = 0
     kernels: Kernels | None = None
     for _ in range(ROUNDS):
-        fused = fuse(graph, scope, True, pieces, held, rounds, light)
+        fused = fuse(graph, scope, True, pieces, held, reads, light)
         # NOTE: most programs take one round. In further ones most groups are what they were before.
         found = kernels or Kernels(scope, reuse, fused.groups)
         large: list[tuple[KernelCall, float]] = []

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
-from lazyt.ir.passes.call_operands import attention_operands, buffer_of, scattered, strided_base
+from lazyt.ir.passes.call_operands import USUAL, Reads, attention_operands, buffer_of, operands_of_call, scattered
 from lazyt.ir.passes.casts import widens
 from lazyt.ir.passes.complex_words import are_halves
 from lazyt.ir.passes.fusion_cost import CHEAP, COSTLY, FUSED, WRITES, Costs
@@ -53,25 +53,25 @@ CALLS = frozenset({"matmul", *CONVOLUTIONS, "opaque", "scatter"})
 
 def fuse(
     graph: Graph, scope: Scope | None, enabled: bool = True, pieces: Mapping[Node, int] | None = None,
-    held: Held = NOTHING_HELD, rounds: bool = True, light: bool = False,
+    held: Held = NOTHING_HELD, reads: Reads = USUAL, light: bool = False,
 ) -> Fused:  # fmt: skip
     """Divide a graph into groups and calls. With `enabled` off every operation is a kernel of its own.
 
     pieces: nodes of different numbers (0 where there is none) are stored by different groups.
-    rounds: a product rounds what it reads, see `strided`. light: see `Costs`.
+    reads: of its products and convolutions. light: see `Costs`.
     """
-    return _Fuser(graph, scope, enabled, pieces or {}, held, rounds, light).run()
+    return _Fuser(graph, scope, enabled, pieces or {}, held, reads, light).run()
 
 
 class _Fuser:
     def __init__(
-        self, graph: Graph, scope: Scope | None, enabled: bool, pieces: Mapping[Node, int], held: Held, rounds: bool,
+        self, graph: Graph, scope: Scope | None, enabled: bool, pieces: Mapping[Node, int], held: Held, reads: Reads,
         light: bool,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.pieces = pieces
         self.held = held
-        self.rounds = rounds
+        self.reads = reads
         self.scope = scope
         self.enabled = enabled
         self.units: list[Unit] = []
@@ -96,7 +96,7 @@ class _Fuser:
         for n in readers_first(self.graph, self.users, self.cost, CHEAP, CALLS):
             self._visit(n)
         self.units.sort(key=lambda u: -u.number)
-        return Fused(self.units, set(self.stored), self.stored, rounds=self.rounds)
+        return Fused(self.units, set(self.stored), self.stored, reads=self.reads)
 
     def _store(self, n: Node, number: int, why: str) -> None:
         """n must have a buffer, written before the unit with this number."""
@@ -497,8 +497,10 @@ class _Fuser:
             for base, _, _ in attention_operands(self.scope, n):
                 self._store(base, call.number, n.op)
             return
-        for x in scattered(n) if n.op == "scatter" else n.operands:
-            self._store(strided_base(self.scope, x, self.rounds) if n.op == "matmul" else x, call.number, n.op)
+        product = n.op == "matmul" or n.op in CONVOLUTIONS
+        views = operands_of_call(self.scope, n, self.reads) if product else []
+        for x in [base for base, _, _ in views] or (scattered(n) if n.op == "scatter" else n.operands):
+            self._store(x, call.number, n.op)
 
     def _write(self, n: Node, wanted: dict[Group, list[Place]]) -> None:
         """concat and update: each operand is stored directly into its part of the result."""

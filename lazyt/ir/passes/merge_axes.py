@@ -69,6 +69,7 @@ class _Merger:
         self.merged: dict[Node, tuple[Groups, Shape]] = {}  # how the axes of a value are merged
         self.values: dict[Node, Node] = {}  # and the values so computed
         self.tried: set[tuple[Node, Groups]] = set()
+        self.can: set[tuple[Node, Groups]] = set()
         self.readers: dict[Node, list[Node]] = {}
         for n in graph.nodes:
             if _is_elementwise(n):
@@ -82,8 +83,17 @@ class _Merger:
         """
         value = x.operands[0]
         groups = None if value in self.merged else self._groups(value.shape, x.shape)
-        if groups is None or (value, groups) in self.tried:
+        if groups is None:
             return
+        if (value, groups) not in self.tried:
+            self._try(x, groups)
+        if (value, groups) in self.can:
+            kept = self._reached(value, lambda n: (n, groups) in self.can and n not in self.merged)
+            self.merged.update(dict.fromkeys(kept, (groups, x.shape)))
+
+    def _try(self, x: Node, groups: Groups) -> None:
+        """Find which values around the operand of the reshape x can be merged as it does."""
+        value = x.operands[0]
         around = self._reached(value, lambda n: n not in self.merged and self._same_shape(n.shape, value.shape))
         self.tried.update((n, groups) for n in around)
         # What reads an array that cannot be read so keeps its axes, and what is computed from that.
@@ -93,9 +103,7 @@ class _Merger:
             if n in around:
                 around.remove(n)
                 left.extend(self.readers.get(n, ()))
-        if value in around:
-            kept = self._reached(value, around.__contains__)
-            self.merged.update(dict.fromkeys(kept, (groups, x.shape)))
+        self.can.update((n, groups) for n in around)
 
     def _reached(self, value: Node, wanted: Callable[[Node], bool]) -> set[Node]:
         """The elementwise values that are computed from one another, one of which is `value`."""
@@ -114,7 +122,11 @@ class _Merger:
             return True
         if x.op == "expand":
             return self._expanded(x, groups) is not None
-        if x.op == "reshape" and self._same_shape(x.operands[0].shape, shape):
+        if x.op in ("slice", "pad"):
+            inside = x.operands[0]
+            return self._leaves_whole(x, groups) and self._can_read(inside, groups, _merged(inside.shape, groups))
+        # NOTE: elementwise values whose axes a reshape merges are stored for it.
+        if x.op == "reshape" and (x.operands[0].ndim > x.ndim or self._same_shape(x.operands[0].shape, shape)):
             return True
         return buffer_of(x).op in STORED
 
@@ -145,7 +157,31 @@ class _Merger:
             small = self._expanded(x, groups)
             assert small is not None, "it can be read so"
             return self.b.expand(self.b.reshape(self.new[x.operands[0]], small), shape)
+        if x.op in ("slice", "pad") and self._leaves_whole(x, groups):
+            return self._moved(x, groups, shape)
         return self.b.reshape(self.new[x], shape)
+
+    def _moved(self, x: Node, groups: Groups, shape: Shape) -> Node:
+        """A slice or a padded array with its axes merged."""
+        inside, a = x.operands[0], x.attrs
+        read = self._read(inside, groups, _merged(inside.shape, groups))
+        if isinstance(a, g.Slice):
+            starts, steps = (tuple(own[group[0]] for group in groups) for own in (a.starts, a.steps))
+            return self.b.slice(read, starts, shape, steps)
+        assert isinstance(a, g.Pad)
+        return self.b.pad(read, tuple(a.lo[group[0]] for group in groups), shape, self.new[x.operands[1]])
+
+    def _leaves_whole(self, x: Node, groups: Groups) -> bool:
+        """Whether a slice or a padded array has the axes that are merged as its operand has them."""
+        a = x.attrs
+        assert isinstance(a, g.Slice | g.Pad)
+        starts, steps = (a.starts, a.steps) if isinstance(a, g.Slice) else (a.lo, (1,) * x.ndim)
+        return all(
+            self._equal(starts[i], 0) and steps[i] == 1 and self._equal(x.shape[i], x.operands[0].shape[i])
+            for group in groups
+            if len(group) > 1
+            for i in group
+        )
 
     def _groups(self, old: Shape, new: Shape) -> Groups | None:
         """Which axes of the old shape become each axis of the new one; None if that is not known."""
@@ -183,3 +219,7 @@ class _Merger:
             else:
                 return None
         return tuple(shape)
+
+
+def _merged(shape: Shape, groups: Groups) -> Shape:
+    return tuple(product(shape[i] for i in group) for group in groups)

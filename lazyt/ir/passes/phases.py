@@ -15,6 +15,8 @@ from lazyt.ir.passes.replacing import replaced
 from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
     from lazyt.ir.symbolic import Scope
@@ -70,9 +72,10 @@ def _by_parts(b: Builder, n: Node, y: Node, w: Node) -> Node | None:
     down, right = (
         _phases(k, s, p) for k, s, p in zip(a.sizes, a.strides, a.padding, strict=True)
     )  # fmt: skip
+    y, shift = _surrounded(b, y, (down, right), a, counts)
     rows = []
     for above in down:
-        parts = [_part(b, a, y, w, (above, before), counts) for before in right]
+        parts = [_part(b, a, y, w, (above, before), counts, shift) for before in right]
         rows.append(b.concat([b.reshape(z, (*z.shape[:3], 1, z.shape[3], 1)) for z in parts], 5))
     return b.reshape(b.concat(rows, 3), n.shape)
 
@@ -86,24 +89,40 @@ def _phases(size: int, step: int, padding: int) -> list[tuple[int, int]]:
     return [(tap, first) for _, tap, first in sorted(found)]
 
 
-def _part(
-    b: Builder, a: g.Convolution, y: Node, w: Node, phase: tuple[tuple[int, int], ...], counts: tuple[int, ...]
-) -> Node:
-    """The places of one phase: a plain convolution of y, with zeros or cut to what is read, by its taps in reverse."""
-    taps = [len(range(tap, k, s)) for (tap, _), k, s in zip(phase, a.sizes, a.strides, strict=True)]
-    starts, sizes, before, wide = [], [], [], []
-    for (_, first), j, count, d in zip(phase, taps, counts, y.shape[2:], strict=True):
-        low, high = first - j + 1, first + count  # the elements that are read
-        starts.append(max(low, 0))
-        sizes.append(max(min(high, hint(d)) - max(low, 0), 0))
-        before.append(max(-low, 0))
+def _surrounded(
+    b: Builder, y: Node, phases: Sequence[list[tuple[int, int]]], a: g.Convolution, counts: tuple[int, ...]
+) -> tuple[Node, tuple[int, ...]]:
+    """y with the zeros that any phase reads around it, and how many of them are before its first element."""
+    before, wide = [], []
+    for own, k, s, count, d in zip(phases, a.sizes, a.strides, counts, y.shape[2:], strict=True):
+        low = min(0, *(first - _taps(tap, k, s) + 1 for tap, first in own))
+        high = max(hint(d), *(first + count for _, first in own))
+        before.append(-low)
         wide.append(high - low)
-    part = b.slice(y, (0, 0, *starts), (*y.shape[:2], *sizes), (1,) * 4)
-    part = b.pad(part, (0, 0, *before), (*y.shape[:2], *wide), b.constant(0, y.dtype))
+    shape = (*y.shape[:2], *wide)
+    same = all(hint(p) == hint(q) for p, q in zip(shape, y.shape, strict=True))
+    return (y if same else b.pad(y, (0, 0, *before), shape, b.constant(0, y.dtype))), tuple(before)
+
+
+def _taps(tap: int, size: int, step: int) -> int:
+    """How many taps a phase has."""
+    return len(range(tap, size, step))
+
+
+def _part(
+    b: Builder, a: g.Convolution, y: Node, w: Node, phase: tuple[tuple[int, int], ...], counts: tuple[int, ...],
+    shift: tuple[int, ...],
+) -> Node:  # fmt: skip
+    """The places of one phase: a plain convolution of what it reads of y, by its taps in reverse."""
+    taps = tuple(_taps(tap, k, s) for (tap, _), k, s in zip(phase, a.sizes, a.strides, strict=True))
+    starts = [first - j + 1 + at for (_, first), j, at in zip(phase, taps, shift, strict=True)]
+    read = b.slice(
+        y, (0, 0, *starts), (*y.shape[:2], *(n + j - 1 for n, j in zip(counts, taps, strict=True))), (1,) * 4
+    )
     own = b.slice(w, (0, 0, *(tap for tap, _ in phase)), (*w.shape[:2], *taps), (1, 1, *a.strides))
     filters = b.flip(b.permute(own, (1, 0, 2, 3)), (2, 3))
-    plain = g.Convolution(tuple(taps), (1, 1), (1, 1), 1, (0, 0))
-    return b.make("convolve", (part, filters), plain, (y.shape[0], w.shape[1], *counts), y.dtype)
+    plain = g.Convolution(taps, (1, 1), (1, 1), 1, (0, 0))
+    return b.make("convolve", (read, filters), plain, (y.shape[0], w.shape[1], *counts), y.dtype)
 
 
 def by_planes(b: Builder, n: Node) -> bool:

@@ -70,7 +70,7 @@ def _pack_shared(p: Program, options: Options) -> Program:
 
 
 def _recompute(p: Program, options: Options) -> Program:
-    return p if options.wish is None else recompute(p, options.wish, not options.alike)
+    return p if options.wish is None else recompute(p, options.wish, options.reads)
 
 
 def _compress(p: Program, options: Options) -> Program:
@@ -105,15 +105,15 @@ def _prefetch(p: Program, options: Options) -> Program:
 
 
 def _fuse(p: Program, options: Options) -> Program:
-    rounds = not options.alike
+    reads = options.reads
     if not p.fused:
-        apart = fuse(p.graph, p.scope, False, rounds=rounds)
+        apart = fuse(p.graph, p.scope, False, reads=reads)
         alike = divided_alike(p.graph, p.scope, apart) if options.settle else None
         return replace(p, division=alike or apart, fused=alike is not None)
     held = NOTHING_HELD if p.choice is None else p.choice.held
     if options.share is None:
-        return replace(p, division=fuse(p.graph, p.scope, held=held, rounds=rounds, light=p.light))
-    bounded = fuse_bounded(p.graph, p.scope, options.on("reuse"), options.share, held, rounds, p.light)
+        return replace(p, division=fuse(p.graph, p.scope, held=held, reads=reads, light=p.light))
+    bounded = fuse_bounded(p.graph, p.scope, options.on("reuse"), options.share, held, reads, p.light)
     return replace(p, division=bounded)
 
 

@@ -6,6 +6,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from lazyt.forking import cached_property
+from lazyt.ir.passes.call_operands import Reads
 from lazyt.ir.passes.canonicalize import Rewrites
 from lazyt.ir.records import dataclass
 
@@ -42,6 +43,7 @@ class Options:
     # So many outputs at the end are the gradients of those before them, (values, gradients), for a later backward.
     later: tuple[int, int] | None = None
     winograd: bool = False  # of the backend: it computes Winograd's convolutions
+    views: bool = False  # of the backend: convolutions read operands through strides, see `Reads`
     light: bool = False  # of the backend: elementary functions take no longer than to read what they give
     offload: bool = False  # of the backend: values may lie in the host's memory between two launches
     wish: Wish | None = None  # under a memory budget: what `recompute` and the order of launches aim at
@@ -54,6 +56,11 @@ class Options:
         return Rewrites(
             self.convolutions, self.attention, cover, transpose, vectors, slices, halves, halves and self.alike
         )
+
+    @property
+    def reads(self) -> Reads:
+        """How products and convolutions read their operands."""
+        return Reads(not self.alike, self.views and self.on("views"))
 
     def on(self, flag: str) -> bool:
         """Whether a flag is on."""

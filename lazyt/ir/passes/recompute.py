@@ -23,7 +23,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.library_calls import TO_DEVICE, TO_HOST
-from lazyt.ir.passes.call_operands import buffer_of, bytes_hint
+from lazyt.ir.passes.call_operands import USUAL, Reads, buffer_of, bytes_hint
 from lazyt.ir.passes.checkpoint_search import solve
 from lazyt.ir.passes.checkpointing import Problem, Value
 from lazyt.ir.passes.fuse import fuse
@@ -53,11 +53,11 @@ KEPT = frozenset({"keep", "compress", "offload"})
 ONCE = frozenset({"gather", "position", "scatter", "opaque"})
 
 
-def recompute(p: Program, wish: Wish, rounds: bool = True) -> Program:
-    """Choose what is kept, and write the backward that computes the rest again; `rounds` as in `fuse`."""
+def recompute(p: Program, wish: Wish, reads: Reads = USUAL) -> Program:
+    """Choose what is kept, and write the backward that computes the rest again; `reads` as in `fuse`."""
     if not p.fused or not wish.once("sides", p.graph, lambda: Sides(p.graph)).backward:
         return p
-    stored, sides, held, saved, model = wish.once("recompute", p.graph, lambda: _found(p, wish, rounds))
+    stored, sides, held, saved, model = wish.once("recompute", p.graph, lambda: _found(p, wish, reads))
     keep = model.problem.all_kept if wish.limit is None else solve(model.problem, wish.limit)
     keep = (keep - model.asked - model.pressed) | {~i for i in model.pressed}
     numbers = {n: i for i, n in enumerate(p.graph.nodes)}
@@ -73,11 +73,11 @@ def recompute(p: Program, wish: Wish, rounds: bool = True) -> Program:
     return replace(p, graph=graph, choice=Choice(model.problem, keep, again, held, numbers, sent))
 
 
-def _found(p: Program, wish: Wish, rounds: bool) -> tuple[set[Node], Sides, Held, list[SavedValue], Model]:
+def _found(p: Program, wish: Wish, reads: Reads) -> tuple[set[Node], Sides, Held, list[SavedValue], Model]:
     """What does not depend on the limit of a wish."""
     sides = wish.once("sides", p.graph, lambda: Sides(p.graph))
     held = Held(ends_of_steps(p.graph), moments=moments(p.graph, sides.backward))
-    stored = fuse(p.graph, p.scope, held=held, rounds=rounds, light=p.light).stored
+    stored = fuse(p.graph, p.scope, held=held, reads=reads, light=p.light).stored
     saved = saved_values(p.graph, stored, sides)
     return stored, sides, held, saved, _model(p.graph, stored, sides, saved, wish)
 

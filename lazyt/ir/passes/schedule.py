@@ -14,15 +14,15 @@ from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import (
+    View,
     attention_operands,
     buffer_of,
     bytes_hint,
-    dense,
     fill,
     is_delayed_copy,
     is_on_host,
+    operands_of_call,
     single,
-    strided,
 )
 from lazyt.ir.passes.equal_groups import Kernels
 from lazyt.ir.passes.fusion_result import Call, Fused, Group
@@ -39,12 +39,12 @@ from lazyt.ir.symbolic import Dim, Scope, product
 class MatmulCall:
     """C = A @ B: stored operands with strides (last two, then batch), in elements; then a kernel on what that gives.
 
-    A convolution is one too, its operands dense: see `matrix_shape`. An operand that is a half may be read from the
-    float32 input that it was cast from: the product rounds it.
+    A convolution is one too: see `matrix_shape`, and `operands_of_call` for its operands. An operand that is a half may
+    be read from the float32 input that it was cast from: the product rounds it.
     """
 
     node: Node
-    operands: tuple[tuple[Node, tuple[int | Dim, ...], int | Dim], ...]
+    operands: tuple[View, ...]
     epilogue: KernelCall | None = None  # a map over the elements of the product: see epilogue.py
     kept: bool = True  # whether other launches read the product itself; otherwise only its epilogue does
     # Whether the choice of its code counts with an epilogue; None: as it has one. See recompute.py.
@@ -243,10 +243,8 @@ def _single(c: KernelCall) -> bool:
 
 def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Node]]) -> Launch:
     n = u.node
-    if n.op == "matmul":
-        return MatmulCall(n, tuple(strided(scope, x, fused.rounds) or dense(x) for x in n.operands))
-    if n.op in CONVOLUTIONS:
-        return MatmulCall(n, tuple(dense(x) for x in n.operands))
+    if n.op == "matmul" or n.op in CONVOLUTIONS:
+        return MatmulCall(n, tuple(operands_of_call(scope, n, fused.reads)))
     if n.op == "scatter":
         return _scatter(n)
     assert isinstance(n.attrs, g.Opaque)

@@ -53,7 +53,12 @@ def choose_convolution(c: MatmulCall, value: Value) -> Choice:
         m, area, count = value(n.shape[1]), math.prod(outer) * width, value(x.shape[0])
         alone = epilogue_alone(c)
         by_features = _along_features(tile, m, area, depth, count)
-        if set(a.strides) != {1} or by_features < _along_places(tile, m, math.prod(outer), width, depth, count):
+        in_order = _lies_in_order(c, value)
+        if (
+            not in_order
+            or set(a.strides) != {1}
+            or by_features < _along_places(tile, m, math.prod(outer), width, depth, count)
+        ):
             tile = _features_tile(tile, m)
             return Choice("generated", m, area, depth, count, 0, 0, alone, tile=tile, form="features", pack_b="across")
         fits = m * width * n.dtype.itemsize <= SCRATCH
@@ -63,6 +68,17 @@ def choose_convolution(c: MatmulCall, value: Value) -> Choice:
     narrow: Tile = dataclasses.replace(tile, vectors=vectors)
     area = math.prod(value(d) for d in w.shape[2:])
     return Choice("generated", depth, features, area, value(x.shape[0]), 0, 0, tile=narrow, pack_b="across")
+
+
+def _lies_in_order(c: MatmulCall, value: Value) -> bool:
+    """Whether the filters are an array of their own; otherwise a view of one: see `operands_of_call`."""
+    strides = [value(s) for s in c.operands[1][1]]
+    step = 1
+    for d, s in zip(reversed([value(d) for d in c.node.operands[1].shape]), reversed(strides), strict=True):
+        if s != step and d > 1:
+            return False
+        step *= d
+    return True
 
 
 def _features_tile(tile: Tile, m: int) -> Tile:
@@ -143,6 +159,11 @@ class Convolution(Product):
         return [channels, *(d + 2 * p for d, p in zip(extents, self._attrs.padding, strict=True))]
 
     @property
+    def _steps(self) -> list[int]:
+        """The strides of x, which is read where it lies: images, channels, and the axes of a plane."""
+        return [self.bound.value(s) for s in self.call.operands[0][1]]
+
+    @property
     def _is_framed_before(self) -> bool:
         """Whether whole images are copied, with zeros around them."""
         if not any(self._attrs.padding):
@@ -210,8 +231,11 @@ class Convolution(Product):
         """
         a = self._attrs
         channels, *extents = self._image
-        planes = [rows, *extents[1:]] if rows and len(extents) > 1 else extents
-        steps = [math.prod(planes[i + 1 :]) for i in range(len(planes))]
+        if any(a.padding):
+            planes = [rows, *extents[1:]] if rows and len(extents) > 1 else extents
+            plane, *steps = [math.prod(planes[i:]) for i in range(len(planes) + 1)]
+        else:
+            _, plane, *steps = self._steps
 
         def grid(sizes: list[int], by: list[int]) -> np.ndarray:
             out = np.zeros(1, np.int64)
@@ -220,7 +244,7 @@ class Convolution(Product):
             return out
 
         dilated = [s * e for s, e in zip(steps, a.dilations, strict=True)]
-        depth = grid([channels, *a.sizes], [math.prod(planes), *dilated])
+        depth = grid([channels, *a.sizes], [plane, *dilated])
         counts = [(d - r - 1) // s + 1 for d, r, s in zip(extents, a.reach, a.strides, strict=True)]
         places = grid(counts, [s * e for s, e in zip(steps, a.strides, strict=True)])
         return depth.tolist(), places.tolist(), steps[-2] if len(steps) > 1 else 0
@@ -256,7 +280,8 @@ class Convolution(Product):
             {
                 "m": ch.m, "n": ch.n, "k": ch.k, "a_row": ch.k, "b_row": pitch, "c_row": ch.n, "unit_rows": unit,
                 "unit_cols": unit * width, "row_blocks": blocks, "c_batch": ch.m * ch.n, "scratch": int(ch.on_stack),
-                "height": height, "width": width, "x_batch": math.prod(self._image),
+                "height": height, "width": width,
+                "x_batch": math.prod(self._image) if self._is_framed_before else self._steps[0],
             },
             table, patches,
         )  # fmt: skip
@@ -274,9 +299,7 @@ class Convolution(Product):
         if window:
             places = places[:part]
         panels = -(-ch.m // tile.columns)
-        head = {"rows": ch.k, "cols": ch.m, "row_step": ch.k, "to_unit": self._panel(), "to_row": tile.columns}
-        base, _, offset = c.operands[1]
-        self._pack_from((base, offset), "across", head, panels, panels * self._panel(), "B", [], rows, table, patches)
+        self._pack_filters(panels, rows, table, patches)
         line = -(-features // tile.lanes) * tile.lanes
         blocks = max(-(-ch.n // part), 1)
         row_blocks = max(-(-ch.m // features), 1) if features else 1
@@ -292,7 +315,7 @@ class Convolution(Product):
                 "window_at": SCRATCH, "channels": channels, "height": height, "width": width, "top": top, "left": left,
                 "wide": extents[-1], "down": self._attrs.strides[0],
                 "out_width": max(b.value(node.shape[-1]), 1),
-                "x_batch": channels * (height * width if window else math.prod(extents)),
+                "x_batch": math.prod(self._image) if self._is_framed_before else self._steps[0],
             },
             table, patches,
         )  # fmt: skip
@@ -303,6 +326,29 @@ class Convolution(Product):
         units = row_blocks * blocks * -(-ch.count // images) if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(features * images * part * ch.k, 1), 1)
         self._launch(features_text(node.dtype, tile), at, units, grain, rows, table, patches)
+
+    def _pack_filters(self, panels: int, rows: list[list[int]], table: list[int], patches: Patches) -> None:
+        """Append the packing of the filters; of a view of others, channel by channel, each window a run."""
+        ch, columns, value = self.choice, self.tile.columns, self.bound.value
+        base, strides, offset = self.call.operands[1]
+        head = {"rows": ch.k, "cols": ch.m, "row_step": ch.k, "to_unit": self._panel(), "to_row": columns}
+        size = panels * self._panel()
+        if _lies_in_order(self.call, value):
+            self._pack_from((base, offset), "across", head, panels, size, "B", [], rows, table, patches)
+            return
+        features, channels, *along = map(value, strides)
+        taps = math.prod(self._attrs.sizes)
+        last = taps - 1 if any(s < 0 for s in along) else 0  # the place of the run's first element in the window
+        head |= {
+            "rows": taps,
+            "row_step": features,
+            "to_row": -columns if last else columns,
+            "to_batch": taps * columns,
+        }
+        batch = [(value(self.call.node.operands[1].shape[1]), channels)]
+        self._pack_from(
+            (base, offset), "across", head, panels, size, "B", batch, rows, table, patches, -last, last * columns
+        )  # fmt: skip
 
     def _unit_places(self) -> _Unit:
         """What a unit has: whole images, or parts of one; all of it fits a cache."""

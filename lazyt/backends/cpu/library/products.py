@@ -469,10 +469,11 @@ class Product(products.Product):
     def _pack_from(
         self, source: tuple[Node, int | Dim], kind: str, head: dict[str, int], units: int, size: int, name: str,
         batch: Sequence[tuple[int, int]], rows: list[list[int]], table: list[int], patches: Patches, shift: int = 0,
+        first: int = 0,
     ) -> None:  # fmt: skip
         """Append a packing of `units` parts of each of a batch of (extent, stride) matrices, `size` elements each.
 
-        They lie one after another, unless `head` has how far they are from each other; `shift` elements are skipped.
+        They lie one after another, unless `head` says how far apart; `shift` elements are skipped, `first` of the copy.
         """
         b, c = self.bound, self.call
         at = len(table)
@@ -483,7 +484,7 @@ class Product(products.Product):
             count *= e
         table.extend(args)
         b._address(*source, source[0].dtype.itemsize, at + PACK_AT["from"], patches, shift)
-        patches.append((at + PACK_AT["to"], b.arena_base, b.offsets[c, name]))
+        patches.append((at + PACK_AT["to"], b.arena_base, b.offsets[c, name] + first * c.node.dtype.itemsize))
         grain = max(16384 * units // max(size, 1), 1)
         text = pack_text(c.node.dtype, self.tile, kind, self.choice.sources["AB".index(name)])
         rows.append([code_of(*text), at, units * count, grain, 0])
