@@ -37,6 +37,8 @@ def combined(b: Builder, prim: str, x: Node, sizes: Sizes, strides: Sizes, dilat
         total = reduce(b, prim, windows, within)
         return taken(b, windows, first_largest(b, windows, total, within), total, within) if differs else total
     apart = strides == sizes and all(e == 1 for e in dilations)
+    if apart and differs:
+        x = _whole(b, x, sizes, out)
     tiles = _tiles(b, x, sizes, out) if apart else x
     parts = []
     for at in offsets_of(sizes):
@@ -139,12 +141,18 @@ def _tiles(b: Builder, x: Node, sizes: Sizes, out: Shape) -> Node:
     NOTE: unlike slices with steps, what reads these has an adjoint that is movement, so that gradients fuse.
     """
     lead = x.shape[: x.ndim - len(sizes)]
-    # What they cover is all of x, or a part: a plan holds for one of both, and for all of x it has no conditions.
-    extents = x.shape[len(lead) :]
     covered = tuple(n * k for n, k in zip(out, sizes, strict=True))
-    covered = tuple(b.same(d, n) if hint(n) == hint(d) else n for d, n in zip(extents, covered, strict=True))
     x = b.slice(x, (0,) * x.ndim, (*lead, *covered), (1,) * x.ndim)
     return b.reshape(x, (*lead, *(d for pair in zip(out, sizes, strict=True) for d in pair)))
+
+
+def _whole(b: Builder, x: Node, sizes: Sizes, out: Shape) -> Node:
+    """x; where windows side by side cover it, a plan holds for such extents alone: its gradient has no conditions."""
+    last = [
+        b.same(d, n * k) if hint(d) == hint(n * k) else d
+        for d, n, k in zip(x.shape[-len(out) :], out, sizes, strict=True)
+    ]
+    return b.reshape(x, (*x.shape[: -len(out)], *last))
 
 
 def _element(b: Builder, tiles: Node, at: tuple[int, ...], out: Shape) -> Node:

@@ -166,8 +166,8 @@ class _Merger:
         inside, a = x.operands[0], x.attrs
         read = self._read(inside, groups, _merged(inside.shape, groups))
         if isinstance(a, g.Slice):
-            starts, steps = (tuple(own[group[0]] for group in groups) for own in (a.starts, a.steps))
-            return self.b.slice(read, starts, shape, steps)
+            first = [group[0] for group in groups]
+            return self.b.slice(read, tuple(a.starts[i] for i in first), shape, tuple(a.steps[i] for i in first))
         assert isinstance(a, g.Pad)
         return self.b.pad(read, tuple(a.lo[group[0]] for group in groups), shape, self.new[x.operands[1]])
 
