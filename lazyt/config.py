@@ -96,6 +96,7 @@ FLAGS = (
     Flag("interior", "cpu", "conditions on places are masks everywhere, not only where they divide a vector"),
     Flag("peel", "cpu", "rows and maps have masks everywhere, not only in their last vector"),
     Flag("alternate", "cpu", "every other element is gathered and scattered"),
+    Flag("interleave", "cpu", "every other element is stored by itself, and those between them in a later iteration"),
     Flag("together", "cpu", "columns are reduced one row at a time"),
     Flag("early", "cpu", "`any` and `all` read a row to its end"),
     Flag("stream", "cpu", "large results are written through the caches"),

@@ -80,6 +80,8 @@ class Access:
     dtype: np.dtype
     classes: str  # one of '0', '1', '2', '-', '=', 'n' an axis: strides 0, 1, 2, -1, -2, any
     writes: bool = False
+    # A store of class '2': the one whose elements lie before its own, and is written with it. A backend's choice.
+    beside: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +357,8 @@ def kernel_lines(kernel: Kernel) -> Iterator[str]:
     """One line an entity, deterministic: the printed form is also what the key hashes."""
     yield f"kernel outer={kernel.outer} rows={kernel.rows} vector={kernel.vector} scalars={kernel.scalars}"
     for i, a in enumerate(kernel.accesses):
-        yield f"  @{i}: {'store' if a.writes else 'read'} {a.dtype} [{a.classes}]"
+        beside = "" if a.beside is None else f" beside @{a.beside}"
+        yield f"  @{i}: {'store' if a.writes else 'read'} {a.dtype} [{a.classes}]{beside}"
     for i, f in enumerate(kernel.affines):
         yield f"  #{i}: affine [{f.classes}]"
     for i, v in enumerate(kernel.values):
@@ -384,6 +387,14 @@ def verify(kernel: Kernel) -> None:
         own = {c for a, c in enumerate(classes) if a != kernel.vector_axis}
         need(not own & {"2", "="}, "'2' and '=' are of the vector axis")
     need(not any({"2", "="} & {*f.classes} for f in kernel.affines), "an affine has no class '2' or '='")
+    for a in kernel.accesses:
+        if a.beside is not None:
+            first = kernel.accesses[a.beside]
+            alike = (first.dtype, first.classes, first.writes) == (a.dtype, a.classes, a.writes)
+            need(
+                a.writes and alike and a.classes[kernel.vector_axis] == "2",
+                "a store is of class '2', as what it is beside",
+            )
     need(not any(a.writes and "=" in a.classes for a in kernel.accesses), "what is of class '=' is read")
     for i, v in enumerate(kernel.values):
         for o in operands_of(v):

@@ -220,12 +220,15 @@ class Scope:
         """Make all lanes active: no access has a mask (`holds`), and no fold needs one."""
         self.mask, self.active, self.holds = "splat (i1 true)", str(self.lanes), {}
 
-    def doubled_mask(self, every_other: bool) -> str:
-        """For twice as many lanes: those up to the last active one's, or only the even ones of them."""
+    def doubled_mask(self, every_other: bool, behind: bool = False) -> str:
+        """For twice as many lanes: those up to the last active one's, or only the even ones of them.
+
+        behind: and what lies behind the last one.
+        """
         body, lanes = self.body, 2 * self.lanes
         kind = vector("i32", lanes)
         count = body.let(f"trunc i64 {body.let(f'mul i64 {self.active}, 2')} to i32")
-        if not every_other:
+        if not (every_other or behind):
             # NOTE: what lies behind the last element may not be there to read.
             count = body.let(f"sub i32 {count}, 1")
         one = body.let(f"insertelement {kind} poison, i32 {count}, i64 0")

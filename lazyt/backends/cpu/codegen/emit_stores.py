@@ -60,8 +60,13 @@ def store_all(scope: Scope, stores: Sequence[Store]) -> None:
                 _store_some(scope, *part)
             body.line(f"br label %{join}")
         body.label(join)
+    besides = {kernel.accesses[what.access].beside: what for what in others}
     for what in others:
-        store(scope, what, scope.levels.lanes)
+        second = besides.get(what.access)
+        if second is not None:
+            _store_both(scope, what, second)
+        elif kernel.accesses[what.access].beside is None:
+            store(scope, what, scope.levels.lanes)
 
 
 def _register_size() -> int:
@@ -177,6 +182,21 @@ def _store_every_other(scope: Scope, dtype: np.dtype, at: str, x: str) -> None:
     kind = vector("i1", lanes)
     body.declare(f"declare void @{name}({typ}, ptr align {dtype.itemsize}, {kind})")
     body.line(f"call void @{name}({typ} {wide}, ptr align {dtype.itemsize} {at}, {kind} {mask})")
+
+
+def _store_both(scope: Scope, first: Store, second: Store) -> None:
+    """Write the active lanes of two values, one beside the other."""
+    body, lanes = scope.body, 2 * scope.lanes
+    dtype = scope.kernel.accesses[first.access].dtype
+    at = pointer(scope, first.access, scope.levels.lanes)
+    one, typ, kind = scope.in_memory(dtype), vector(mem_type(dtype), lanes), vector("i1", lanes)
+    x, y = (_to_memory(scope, dtype, scope.names[what.value]) for what in (first, second))
+    picks = ", ".join(f"i32 {i // 2 + scope.lanes * (i % 2)}" for i in range(lanes))
+    both = body.let(f"shufflevector {one} {x}, {one} {y}, <{lanes} x i32> <{picks}>")
+    name = f"llvm.masked.store.v{lanes}{suffix(dtype)}.p0"
+    body.declare(f"declare void @{name}({typ}, ptr align {dtype.itemsize}, {kind})")
+    mask = scope.doubled_mask(every_other=False, behind=True)
+    body.line(f"call void @{name}({typ} {both}, ptr align {dtype.itemsize} {at}, {kind} {mask})")
 
 
 def _to_neighbours(scope: Scope, what: Store) -> tuple[np.dtype, str, str, str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lazyt.backends.common.strided_access import alternate
 from lazyt.backends.common.transposed_access import tile, untile
 from lazyt.backends.cpu.codegen.emit_pairs import over_pairs
+from lazyt.backends.cpu.codegen.interleaved import interleave
 from lazyt.backends.cpu.codegen.short_axes import widen
 from lazyt.backends.cpu.flags import switches
 
@@ -21,5 +22,7 @@ def arrange(call: KernelCall) -> None:
     if switches["tile"]:
         tile(call)
         untile(call)
+    if switches["interleave"] and switches["alternate"]:
+        interleave(call)
     if switches["alternate"] and not over_pairs(call.kernel):
         alternate(call)
