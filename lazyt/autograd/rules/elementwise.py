@@ -69,6 +69,20 @@ def _square_sum(x: Value, y: Value) -> Value:
     return x * x + y * y
 
 
+def _shares(x: Value, y: Value, z: Value) -> tuple[Value, Value]:
+    """exp(x - z) and exp(y - z), which add up to 1, by one exponential and without z; derivatives are those of these."""
+    apart = x - y
+    near = (-apart.abs()).exp()
+    large = 1 / (near + 1)
+    small, first = near * large, apart.ge(0)
+    return _known((x - z).exp(), large.where(first, small)), _known((y - z).exp(), small.where(first, large))
+
+
+def _known(differentiated: Value, x: Value) -> Value:
+    """The value of x with the derivative of another expression of it."""
+    return Value(x.b, x.b.known(differentiated.node, x.b.stop(x.node)), x.library)
+
+
 # (df/dx, df/dy), of the operands x, y and the result z.
 BINARY: dict[str, Callable[[Value, Value, Value], tuple[Value, Value | None]]] = {
     "div": lambda x, y, z: (1 / y, -z / y),
@@ -77,7 +91,7 @@ BINARY: dict[str, Callable[[Value, Value, Value], tuple[Value, Value | None]]] =
     "fmod": lambda x, y, z: (x * 0 + 1, -(x / y).trunc()),
     "atan2": lambda x, y, z: (y / _square_sum(x, y), -x / _square_sum(x, y)),
     "hypot": lambda x, y, z: (x / z, y / z),
-    "logaddexp": lambda x, y, z: ((x - z).exp(), (y - z).exp()),
+    "logaddexp": _shares,
     "copysign": lambda x, y, z: (x.sign() * x.full(1).copysign(y), None),
 }
 
