@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.codegen.emit_scope import Scope
     from lazyt.ir.kernel import Kernel
 
-INT32 = np.dtype(np.int32)
+INT32, FLOAT32 = np.dtype(np.int32), np.dtype(np.float32)
 INT64 = np.dtype(np.int64)
 WIDE = f"<{LANES} x double>"
 # No element was better than the identity yet; larger than every index, so it loses ties.
@@ -193,6 +193,15 @@ class Fold(Reduction):
             lanes //= 2
             wide = body.let(f"{self.wide_op} <{lanes} x double> {a}, {b}")
         return body.let(f"{self.wide_op} double {total}, {first_lane(scope, '<1 x double>', wide)}")
+
+    def narrow_one(self, scope: Scope, total: str) -> str:
+        """The float64 total -> the result in all lanes, rounded once."""
+        if self.dtype not in (FLOAT64, FLOAT32):
+            return self.narrow(scope, scope.splat("double", total))
+        kind = reg_type(self.dtype)
+        return scope.splat(
+            kind, total if self.dtype == FLOAT64 else scope.body.let(f"fptrunc double {total} to {kind}")
+        )
 
     def narrow(self, scope: Scope, wide: str) -> str:
         """float64 lanes -> the result, rounded once."""

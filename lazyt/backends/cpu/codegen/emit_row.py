@@ -53,7 +53,7 @@ class RowStage:
         state = self._rows(0, start)
         for r, fold, own in zip(self.stage.reduces, self.folds, state, strict=True):
             if fold.blocked:
-                scope.names[r] = fold.narrow(scope, scope.splat("double", own[0]))
+                scope.names[r] = fold.narrow_one(scope, own[0])
             else:
                 lanes = state[self.folds.index(fold.numbers)] if isinstance(fold, NoNumbers) else own
                 scope.names[r] = fold.result_across(scope, lanes)
@@ -125,12 +125,47 @@ class RowStage:
         return body.let(f"select i1 {decided}, i64 {start}, i64 {stop}")
 
     def _blocks(self, axis: int, state: State) -> State:
-        """The innermost axis: chunks with float64 partials, of FLUSH steps with fresh lanes."""
-        scope, folds = self.scope, self.folds
-        extent = scope.extent[axis]
+        """The innermost axis, whose sums have float64 partials; short rows without the loops of long ones."""
+        if not peeled(self.scope.kernel, self.scope.levels, self.needed):
+            return self._chunks(axis, state)
+        body = self.scope.body
+        few = body.let(f"icmp sle i64 {self.scope.extent[axis]}, {FLUSH * LANES}")
+        short, long, join = (body.fresh(name) for name in ("short", "long", "join"))
+        body.line(f"br i1 {few}, label %{short}, label %{long}")
+        found, ends = [], []
+        for label, how in ((short, self._at_once), (long, self._chunks)):
+            body.label(label)
+            with self.scope.inside():
+                found.append(how(axis, state))
+            ends.append(body.block)
+            body.line(f"br label %{join}")
+        body.label(join)
 
-        def afresh(starts: list[list[str]], state: State) -> State:
-            return [s if f.blocked else own for f, s, own in zip(folds, starts, state, strict=True)]
+        def either(kind: str, registers: list[str]) -> str:
+            ways = (f"[ {x}, %{block} ]" for x, block in zip(registers, ends, strict=True))
+            return body.let(f"phi {kind} {', '.join(ways)}")
+
+        kinds = [["double"] if f.blocked else f.types for f in self.folds]
+        each = zip(kinds, *found, strict=True)
+        return [[either(kind, own) for kind, *own in zip(ks, *both, strict=True)] for ks, *both in each]
+
+    def _afresh(self, starts: list[list[str]], state: State) -> State:
+        """Other registers of the blocked folds."""
+        return [s if f.blocked else own for f, s, own in zip(self.folds, starts, state, strict=True)]
+
+    def _at_once(self, axis: int, state: State) -> State:
+        """A row that is one chunk, and flushed once."""
+        scope = self.scope
+        parts = self._walk(axis, "0", scope.extent[axis], self._afresh([f.start for f in self.folds], state))
+        return [
+            [f.add_to_total(scope, f.widen(scope, part[0], f.wide_start), own[0])] if f.blocked else part
+            for f, part, own in zip(self.folds, parts, state, strict=True)
+        ]
+
+    def _chunks(self, axis: int, state: State) -> State:
+        """Chunks with float64 partials, of FLUSH steps with fresh lanes."""
+        scope, folds, afresh = self.scope, self.folds, self._afresh
+        extent = scope.extent[axis]
 
         def chunk(index: str, state: State) -> State:
             stop = self._stop(index, CHUNK, extent)
