@@ -366,7 +366,7 @@ def test_each_foreign_package_stays_in_its_backend():
 
 PRIMITIVES = prims.SOURCES | prims.MOVEMENT | prims.REDUCTIONS | prims.OTHERS | set(prims.ELEMENTWISE)
 # What canonicalize takes out of a graph: autograd's marks.
-MARKS = {"stop", "track", "known"}
+MARKS = {"stop", "track", "known", "normalized"}
 # On complex values these become arithmetic on the parts, so no backend knows them.
 COMPLEX = {"real", "imag", "conj", "complex"}
 # Operations, or families of them, without a NumPy function that says their meaning: where it is said instead.

@@ -156,6 +156,10 @@ class Builder:
             self.copies[y] = n
         return n
 
+    def normalized(self, y: Node, x: Node, r: Node, axes: Sequence[int]) -> Node:
+        """y, which is (x - mean(x)) * r over `axes`; all of one shape."""
+        return self.make("normalized", (y, x, r), g.Axes(tuple(axes)), y.shape, y.dtype)
+
     # Movement
 
     def permute(self, x: Node, axes: Sequence[int]) -> Node:

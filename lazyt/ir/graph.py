@@ -13,7 +13,7 @@
                                                                    of halves, float32, or the half of both
             | convolve c | convolve_filter c | convolve_image c    c: sizes, dilations, strides, groups, padding
             | gather axes | scatter axes mode | position sizes | update starts steps | opaque fn statics | item k
-            | stop | track k | known                               marks for reverse mode
+            | stop | track k | known | normalized axes             marks for autograd
     shape  := extent*                     ints or symbols (see symbolic.py)
 
 expand      (.., 1, ..) -> (.., n, ..)            same rank; an axis stays or grows from 1
@@ -35,6 +35,8 @@ opaque      a library call on whole arrays; its outputs are read through `item k
 stop        the operand; reverse mode must treat it as a constant
 track       the operand, as a value of its own (identity k) that gradients are asked for
 known y x   x, a stored copy of y: reading it costs nothing, and its gradient goes to y
+normalized y x r   y, which is (x - mean x) * r over `axes`, with r = 1 / sqrt(variance of x + eps): its derivative with
+            respect to x, that of the statistics included, is one formula of y and r
 A scalar is a Python number of the recorded program, an argument of the plan: it has the node's dtype.
 Complex arithmetic is on whole values here; code generation splits it into parts.
 """

@@ -339,6 +339,7 @@ PRIMITIVES: dict[str, Callable[[Node, list[Any], Environment], Any]] = {
     "stop": lambda n, xs, env: xs[0],
     "track": lambda n, xs, env: xs[0],
     "known": lambda n, xs, env: xs[1],
+    "normalized": lambda n, xs, env: xs[0],
     "permute": _permute,
     "reshape": lambda n, xs, env: xs[0].reshape(env.shape(n.shape)),
     "expand": lambda n, xs, env: np.broadcast_to(xs[0], env.shape(n.shape)),

@@ -81,7 +81,7 @@ CONVOLUTIONS = ("convolve", "convolve_filter", "convolve_image")
 OTHERS = frozenset(
     {
         *("cast", "iota", "matmul", *CONVOLUTIONS, "gather", "scatter", "position", "update"),
-        *("opaque", "item", "stop", "track", "known"),
+        *("opaque", "item", "stop", "track", "known", "normalized"),
     }
 )
 

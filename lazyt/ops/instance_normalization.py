@@ -10,7 +10,7 @@ from lazyt.errors import ShapeError
 from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.definition import Operand, define, node_of
-from lazyt.ops.normalization import affine, centred, floating, require_shape, scaled
+from lazyt.ops.normalization import affine, centred, floating, normalized, require_shape
 from lazyt.ops.reductions import count, mean_node
 
 if TYPE_CHECKING:
@@ -35,9 +35,8 @@ def instance_norm(b: Builder, x: Node, *rest: Any) -> Node:
     *params, eps, scale, shift = rest
     v, axes = _images(b, x)
     require_shape("instance_norm", params, (v.shape[1],))
-    d, _, var = centred(b, v, axes)
     by_channel = (1, v.shape[1], *(1,) * (v.ndim - 2))
-    return b.cast(affine(b, scaled(b, d, var, eps), params, scale, shift, by_channel), x.dtype)
+    return b.cast(affine(b, normalized(b, v, axes, eps), params, scale, shift, by_channel), x.dtype)
 
 
 def instance_norm_statistics(b: Builder, x: Node, mean: Node, var: Node, momentum: Operand) -> tuple[Node, Node]:

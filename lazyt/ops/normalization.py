@@ -35,8 +35,18 @@ def centred(b: Builder, v: Node, axes: Sequence[int]) -> tuple[Node, Node, Node]
 
 
 def scaled(b: Builder, d: Node, var: Node, eps: Operand) -> Node:
-    r = b.rsqrt(b.add(var, node_of(b, eps, var.dtype)))
-    return b.mul(d, b.expand(r, d.shape))
+    return b.mul(d, _reciprocal(b, d, var, eps))
+
+
+def _reciprocal(b: Builder, d: Node, var: Node, eps: Operand) -> Node:
+    return b.expand(b.rsqrt(b.add(var, node_of(b, eps, var.dtype))), d.shape)
+
+
+def normalized(b: Builder, v: Node, axes: Sequence[int], eps: Operand) -> Node:
+    """v minus its mean, over the root of its variance and eps; the derivative of all of it is one formula."""
+    d, _, var = centred(b, v, axes)
+    r = _reciprocal(b, d, var, eps)
+    return b.normalized(b.mul(d, r), v, r, axes)
 
 
 def affine(b: Builder, y: Node, params: Sequence[Node], scale: bool, shift: bool, shape: Shape) -> Node:
@@ -68,8 +78,8 @@ def layer_norm(b: Builder, x: Node, *rest: Any) -> Node:
     v = floating(b, "layer_norm", x)
     dims = v.shape[v.ndim - k :]
     require_shape("layer_norm", params, dims)
-    d, _, var = centred(b, v, range(v.ndim - k, v.ndim))
-    return b.cast(affine(b, scaled(b, d, var, eps), params, scale, shift, dims), x.dtype)
+    y = normalized(b, v, range(v.ndim - k, v.ndim), eps)
+    return b.cast(affine(b, y, params, scale, shift, dims), x.dtype)
 
 
 def _numpy_axes(x: np.ndarray, normalized_shape: Any) -> tuple[int, ...]:
@@ -149,8 +159,7 @@ def group_norm(b: Builder, x: Node, *rest: Any) -> Node:
     b.same(channels, part * groups)
     # A group's elements lie side by side: one run of the reduction.
     grouped = b.reshape(v, (n, groups, part * product(v.shape[2:])))
-    d, _, var = centred(b, grouped, (2,))
-    y = b.reshape(scaled(b, d, var, eps), v.shape)
+    y = b.reshape(normalized(b, grouped, (2,), eps), v.shape)
     return b.cast(affine(b, y, params, scale, shift, (1, channels, *(1,) * (v.ndim - 2))), x.dtype)
 
 
@@ -201,14 +210,17 @@ def batch_norm(b: Builder, x: Node, *rest: Any) -> Node:
     v, axes = _images(b, "batch_norm", x)
     channels = v.shape[1]
     require_shape("batch_norm", (*stats, *params), (channels,))
+    for p in (*stats, *params):
+        # NOTE: before the sums: those of `batch_norm_statistics` are then the same.
+        b.same(p.shape[0], channels)
     by_channel = (1, channels, *(1,) * (v.ndim - 2))
     if training:
         _require_several("batch_norm", v, axes)
-        d, _, var = centred(b, v, axes)
+        y = normalized(b, v, axes, eps)
     else:
         mean, var = (b.reshape(b.cast(s, v.dtype), by_channel) for s in stats)
-        d = b.sub(v, b.expand(mean, v.shape))
-    return b.cast(affine(b, scaled(b, d, var, eps), params, scale, shift, by_channel), x.dtype)
+        y = scaled(b, b.sub(v, b.expand(mean, v.shape)), var, eps)
+    return b.cast(affine(b, y, params, scale, shift, by_channel), x.dtype)
 
 
 def batch_norm_statistics(b: Builder, x: Node, mean: Node, var: Node, momentum: Operand) -> tuple[Node, Node]:

@@ -72,6 +72,13 @@ def _window(lanes: Lanes, n: Node, xs: Sequence[Node]) -> Node:
     return lanes.b.window(xs[0], [i + 1 for i in a.axes], a.sizes, a.strides, a.dilations)
 
 
+@batching("normalized")
+def _normalized(lanes: Lanes, n: Node, xs: Sequence[Node]) -> Node:
+    assert isinstance(n.attrs, g.Axes)
+    y, x, r = (lanes.whole(n, i, x) for i, x in enumerate(xs))
+    return lanes.b.normalized(y, x, r, [a + 1 for a in n.attrs.axes])
+
+
 @batching(*REDUCTIONS)
 def _reduce(lanes: Lanes, n: Node, xs: Sequence[Node]) -> Node:
     assert isinstance(n.attrs, g.Axes)

@@ -70,7 +70,7 @@ def _square_sum(x: Value, y: Value) -> Value:
 
 
 def _shares(x: Value, y: Value, z: Value) -> tuple[Value, Value]:
-    """exp(x - z) and exp(y - z), which add up to 1, by one exponential and without z; derivatives are those of these."""
+    """exp(x - z) and exp(y - z), whose sum is 1, by one exponential and without z; with the derivatives of these."""
     apart = x - y
     near = (-apart.abs()).exp()
     large = 1 / (near + 1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lazyt.autograd.rules.formula import Value, spread, working
 from lazyt.autograd.rules.registry import vjp
 from lazyt.ir import dtypes, graph as g
+from lazyt.ops.reductions import count, reduce
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -51,6 +52,23 @@ def product_of_others(x: Value, axes: tuple[int, ...]) -> Value:
     others = total("sum", count) - count
     lone = total("sum", own) - own
     return (x.full(1).where(others.eq(0), lone.where(others.eq(1), 0)) * total("prod", s)) / s
+
+
+def normalized_slope(b: Builder, n: Node, c: Node) -> Node:
+    """The derivative of `normalized` applied to c: it is symmetric, so a tangent's as well as a cotangent's."""
+    axes, shape = axes_of(n), n.shape
+    y, r, v = Value(b, n), Value(b, n.operands[2]), Value(b, c)
+    size = b.extent(count(n, axes), n.dtype)
+
+    def mean(x: Value) -> Value:
+        return Value(b, spread(b, b.div(reduce(b, "sum", x.node, axes), size), shape, axes))
+
+    return ((v - mean(v) - y * mean(v * y)) * r).node
+
+
+@vjp("normalized")
+def _normalized(b: Builder, n: Node, ct: Node) -> Cotangents:
+    return (None, normalized_slope(b, n, ct), None)
 
 
 @vjp("max", "min")

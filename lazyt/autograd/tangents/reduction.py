@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.autograd.rules.formula import Value, spread, working
-from lazyt.autograd.rules.reduction import axes_of, product_of_others
+from lazyt.autograd.rules.reduction import axes_of, normalized_slope, product_of_others
 from lazyt.autograd.tangents.registry import jvp
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ def _prod(b: Builder, n: Node, ts: Tangents) -> Node:
     assert t is not None
     x, c = working(b, n.operands[0], t)
     return b.reduce("sum", (c * product_of_others(x, axes_of(n))).node, axes_of(n))
+
+
+@jvp("normalized")
+def _normalized(b: Builder, n: Node, ts: Tangents) -> Node | None:
+    return None if ts[1] is None else normalized_slope(b, n, ts[1])
 
 
 @jvp("max", "min")

@@ -28,7 +28,7 @@ else:
     graph_interpreter = on_demand.module("lazyt.ir.graph_interpreter")
 
 # What has no value of its own.
-_MARKS = frozenset(("opaque", "stop", "track", "known"))
+_MARKS = frozenset(("opaque", "stop", "track", "known", "normalized"))
 
 
 def _is_nan(a: Any) -> bool:

@@ -153,7 +153,7 @@ class _Canonicalizer:
         self.wholes: dict[Node, Node] = {}
 
     def visit(self, n: Node) -> None:
-        if n.op in ("stop", "track"):
+        if n.op in ("stop", "track", "normalized"):
             self._same(n, n.operands[0])
         elif n.op == "known":
             self._same(n, n.operands[1])
