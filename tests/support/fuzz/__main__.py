@@ -1,11 +1,11 @@
-"""`python -m tests.support.fuzz fuzz|replay|soak`: as `python -m lazyt.testing`, with loops and long programs too."""
+"""`python -m tests.support.fuzz fuzz|replay|soak`: as `python -m lazyt.testing`, with further kinds of programs."""
 
 from __future__ import annotations
 
 import sys
 
 from lazyt.testing.__main__ import main
-from tests.support.fuzz import long, loops  # noqa: F401 - they register their kinds
+from tests.support.fuzz import long, loops, networks  # noqa: F401 - they register their kinds
 
 if __name__ == "__main__":
     sys.exit(main())

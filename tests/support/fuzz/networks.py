@@ -1,0 +1,262 @@
+"""Convolutional networks: values and gradients have the same bits however they are read and written, and are float64's.
+
+A program is layers, one a line, from an image to `learn`, which multiplies the result with random numbers and goes
+backward. What is tried is what lies between layers: images that are read in part, padded, joined, pooled and turned,
+normalized and summed up over pixels, in shapes where rows are short or do not fill a register.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import lazyt as lt
+from lazyt.errors import is_ours
+from lazyt.testing.closeness import same_bits
+from lazyt.testing.kinds import Kind, register
+from lazyt.testing.modes import Mode, mode
+from lazyt.testing.statements import Failure
+from tests.support.fuzz.shrink_source import shrink_lines
+
+Array = np.ndarray[Any, Any]
+# NOTE: BLAS has its own order of sums, and which products are its depends on strides, thus on what is fused.
+AS_USED = Mode("as used", off=("blas",))
+ALONE = Mode("an operation at a time", fuse=False, off=("blas",))
+PLAINLY = Mode(
+    "by none of the ways to read and write",
+    off=("blas", "views", "interleave", "alternate", "merge", "interior", "widen", "tile", "peel", "reuse", "epilogues",
+         "donate", "inplace", "together", "pairs"),
+)  # fmt: skip
+EXACT = Mode("in float64 by the interpreter", interpret=True)
+# NOTE: alone, a product with a vector is one of matrices, whose sums are in another order.
+BIT_EXACT = (PLAINLY,)
+START, END = "x = image(", "learn(x)"
+# The largest value, and how far from float64's a result may be: a part of the largest of its own, or of all gradients.
+LARGEST, FAR, FLOOR = 40000, 3e-3, 0.05
+
+
+class Network:
+    """Writes a program, and keeps the shape that its value has."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.seed = seed
+        self.parameters = 0
+        rng = self.rng
+        self.shape = [
+            rng.randint(1, 5),
+            rng.choice([1, 2, 3, 5, 8, 16, 17, 20, 32]),
+            rng.randint(3, 18),
+            rng.randint(3, 18),
+        ]
+        self.lines = [f"{START}{tuple(self.shape)}, {seed})"]
+
+    def program(self) -> None:
+        """Layers, and the end."""
+        layers = [getattr(self, f"_{name}") for name in (*KINDS, "conv", "pool")]
+        for _ in range(self.rng.randint(2, 6)):
+            self.rng.choice(layers)()
+            if np.prod(self.shape) > LARGEST:
+                break
+        self.lines.append(END)
+
+    def _put(self, text: str, shape: Sequence[int] | None = None) -> None:
+        self.lines.append(f"x = {text}")
+        self.shape = list(self.shape if shape is None else shape)
+
+    def _parameter(self, *shape: int) -> str:
+        self.parameters += 1
+        name = f"w{self.parameters}"
+        self.lines.append(f"{name} = parameter({shape}, {self.seed + self.parameters})")
+        return name
+
+    def _conv(self) -> None:
+        rng, (n, c, h, w) = self.rng, self.shape
+        features, step, around = rng.choice([1, 3, 8, 16, 20, 33]), rng.randint(1, 2), rng.randint(0, 1)
+        high, wide = rng.randint(1, min(4, h)), rng.randint(1, min(4, w))
+        name = self._parameter(features, c, high, wide)
+        counts = ((d + 2 * around - k) // step + 1 for d, k in ((h, high), (w, wide)))
+        self._put(f"F.conv2d(x, {name}, None, {step}, {around})", (n, features, *counts))
+
+    def _transposed(self) -> None:
+        rng, (n, c, h, w) = self.rng, self.shape
+        features, size, step = rng.choice([1, 3, 16, 20]), rng.randint(1, 5), rng.randint(1, 3)
+        around = rng.randint(0, (size - 1) // 2)
+        counts = [(d - 1) * step - 2 * around + size for d in (h, w)]
+        if min(counts) > 0:
+            name = self._parameter(c, features, size, size)
+            self._put(f"F.conv_transpose2d(x, {name}, None, {step}, {around})", (n, features, *counts))
+
+    def _pool(self) -> None:
+        rng, (n, c, h, w) = self.rng, self.shape
+        size, step = rng.randint(1, 3), rng.randint(1, 3)
+        around = rng.randint(0, size // 2)
+        if min(h, w) + 2 * around >= size:
+            kind = rng.choice(["max", "max", "avg"])
+            counts = ((d + 2 * around - size) // step + 1 for d in (h, w))
+            self._put(f"F.{kind}_pool2d(x, {size}, {step}, {around})", (n, c, *counts))
+
+    def _batch_norm(self) -> None:
+        n, c, h, w = self.shape
+        if n * h * w > 1:
+            weight, bias = self._parameter(c), self._parameter(c)
+            self._put(f"F.batch_norm(x, None, None, {weight}, {bias}, True)")
+
+    def _group_norm(self) -> None:
+        _, c, h, w = self.shape
+        groups = self.rng.choice([d for d in range(1, c + 1) if c % d == 0])
+        if c // groups * h * w > 1:
+            self._put(f"F.group_norm(x, {groups})")
+
+    def _layer_norm(self) -> None:
+        if self.shape[-1] > 1:
+            self._put(f"F.layer_norm(x, ({self.shape[-1]},), {self._parameter(self.shape[-1])})")
+
+    def _slice(self) -> None:
+        rng, (n, c, h, w) = self.rng, self.shape
+        if min(h, w) > 2:
+            first, last, step = rng.randint(0, 1), rng.randint(0, 1), rng.choice([1, 1, 2])
+            self._put(f"x[:, :, {first}::{step}, :{w - last}]", (n, c, len(range(first, h, step)), w - last))
+
+    def _join(self) -> None:
+        axis = self.rng.randint(1, 3)
+        shape = [2 * d if i == axis else d for i, d in enumerate(self.shape)]
+        self._put(f"lt.concat([x, x * 0.5], axis={axis})", shape)
+
+    def _turn(self) -> None:
+        n, c, h, w = self.shape
+        self._put("lt.permute_dims(x, (0, 1, 3, 2))", (n, c, w, h))
+
+    def _pad(self) -> None:
+        n, c, h, w = self.shape
+        self._put("F.pad(x, (1, 1, 0, 1))", (n, c, h + 1, w + 2))
+
+    def _pointwise(self) -> None:
+        self._put(self.rng.choice(["F.relu(x)", "F.relu(x)", "F.silu(x)", "x * x * 0.3 + x", "F.softplus(x) - 0.5"]))
+
+    def _centre(self) -> None:
+        axes = self.rng.choice(["(0, 2, 3)", "(2, 3)", "(1, 2, 3)", "(0, 1)", "(0, 3)"])
+        self._put(f"x - x.mean({axes}, keepdims=True) * 0.5")
+
+
+KINDS = ("conv", "transposed", "pool", "batch_norm", "group_norm", "layer_norm", "slice", "join", "turn", "pad",
+         "pointwise", "centre")  # fmt: skip
+
+
+def results(code: Any, way: Mode) -> list[Array] | Exception:
+    """The result and the gradients of the image and the parameters; or the error that ended it."""
+    dtype = np.float64 if way is EXACT else np.float32
+    leaves: list[lt.Tensor] = []
+    found: list[Array] = []
+
+    def made(shape: Sequence[int], seed: int, scale: float) -> lt.Tensor:
+        x = np.random.default_rng(seed).standard_normal(shape, np.float32) * np.float32(scale)
+        leaves.append(lt.tensor(x.astype(dtype), requires_grad=True))
+        return leaves[-1]
+
+    def learn(y: lt.Tensor) -> None:
+        ct = np.random.default_rng(len(leaves)).standard_normal(y.shape, np.float32)
+        (y * lt.asarray(ct.astype(dtype))).sum().backward()
+        lt.sync()
+        found.append(y.detach().numpy().copy())
+        found.extend(np.zeros(x.shape, dtype) if x.grad is None else x.grad.numpy().copy() for x in leaves)
+
+    space = {
+        "lt": lt, "F": lt.nn.functional, "learn": learn, "image": lambda shape, seed: made(shape, seed, 1),
+        "parameter": lambda shape, seed: made(shape, seed, 0.3),
+    }  # fmt: skip
+    with np.errstate(all="ignore"), mode(way):
+        try:
+            exec(code, space)
+        except Exception as e:  # noqa: BLE001 - compared with what the others do
+            return e
+        finally:
+            space.clear()
+    return found
+
+
+def check_network(lines: Sequence[str] | str) -> Failure | None:
+    """Run a program in each way: what differs, or None. SyntaxError for what is no program."""
+    code = compile(lines if isinstance(lines, str) else "\n".join(lines), "<program>", "exec")
+    found = {way: results(code, way) for way in (AS_USED, *BIT_EXACT, ALONE, EXACT)}
+    own = found[AS_USED]
+    for way, got in found.items():
+        if isinstance(got, Exception):
+            if is_ours(got) and type(got).__name__ == "LazytInternalError":
+                return Failure(f"networks, {way}: an error of lazyt's own", "", str(got))
+            if type(got) is not type(own):
+                return Failure(f"networks, {way}: raises", "", f"{way}: {got!r}; {AS_USED}: {own!r}")
+        elif isinstance(own, Exception):
+            return Failure(f"networks, {way}: raises", "", f"{AS_USED}: {own!r}")
+        elif way is not AS_USED and (message := _differs(own, got, way in BIT_EXACT)):
+            return Failure(f"networks, {way}: values", "", f"{way}, {message}")
+    return None
+
+
+def _differs(own: list[Array], other: list[Array], exact: bool) -> str:
+    """Which of the results differs, and by how much; '' if none does."""
+    largest = max((float(np.abs(b).max(initial=0)) for b in other[1:]), default=0.0)
+    for i, (a, b) in enumerate(zip(own, other, strict=True)):
+        name = "the result" if not i else f"gradient {i - 1}"
+        if exact:
+            if not same_bits(a, b):
+                return f"{name} of shape {a.shape}: {np.count_nonzero(a != b)} of {a.size} elements differ"
+            continue
+        scale = max(float(np.abs(b).max(initial=0)), FLOOR * largest, 1e-3)
+        far = float(np.abs(a - b).max(initial=0)) / scale
+        if not far < FAR:
+            return f"{name} of shape {a.shape}: {far:.2g} of its scale away"
+    return ""
+
+
+_SCRIPT = '''"""{title}: a network whose values or gradients depend on how they are computed."""
+from tests.support.fuzz.networks import check_network
+
+failure = check_network("""
+{lines}
+""")
+assert failure is None, failure.message
+'''
+
+
+class Networks(Kind):
+    """Convolutional networks and their gradients."""
+
+    name = "networks"
+    agrees = "itself in other ways, and with float64"
+
+    def write(self, seed: int, tell: Callable[[list[str]], None]) -> Network:
+        """The writer of the program of a seed, done."""
+        w = Network(seed)
+        w.program()
+        tell(w.lines)
+        return w
+
+    def run(self, seed: int, writer: Network, covered: Any) -> Failure | None:
+        """Run it in each way."""
+        covered.modes["networks"] += 1
+        return check_network(writer.lines)
+
+    def again(self, lines: Sequence[str], failure: Failure) -> Failure | None:
+        """Run a program as far as it takes to see whether it fails in the same way."""
+        try:
+            return check_network(lines)
+        except SyntaxError:
+            return None
+
+    def script(self, title: str, lines: Sequence[str]) -> str:
+        """A script that runs a program in each way, and fails while they differ."""
+        return _SCRIPT.format(title=title, lines="\n".join(lines))
+
+    def includes(self, lines: Sequence[str]) -> bool:
+        """Whether a program is one of these."""
+        return any(line.startswith(START) for line in lines)
+
+    check = staticmethod(check_network)
+    shrink = staticmethod(shrink_lines)
+
+
+register(Networks(), 113)
