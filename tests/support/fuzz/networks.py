@@ -36,6 +36,8 @@ BIT_EXACT = (PLAINLY,)
 START, END = "x = image(", "learn(x)"
 # The largest value, and how far from float64's a result may be: a part of the largest of its own, or of all gradients.
 LARGEST, FAR, FLOOR = 40000, 3e-3, 0.05
+# What normalizes fewer elements cancels nearly all of its gradient.
+FEW = 6
 
 
 class Network:
@@ -101,18 +103,18 @@ class Network:
 
     def _batch_norm(self) -> None:
         n, c, h, w = self.shape
-        if n * h * w > 1:
+        if n * h * w >= FEW:
             weight, bias = self._parameter(c), self._parameter(c)
             self._put(f"F.batch_norm(x, None, None, {weight}, {bias}, True)")
 
     def _group_norm(self) -> None:
         _, c, h, w = self.shape
         groups = self.rng.choice([d for d in range(1, c + 1) if c % d == 0])
-        if c // groups * h * w > 1:
+        if c // groups * h * w >= FEW:
             self._put(f"F.group_norm(x, {groups})")
 
     def _layer_norm(self) -> None:
-        if self.shape[-1] > 1:
+        if self.shape[-1] >= FEW:
             self._put(f"F.layer_norm(x, ({self.shape[-1]},), {self._parameter(self.shape[-1])})")
 
     def _slice(self) -> None:
