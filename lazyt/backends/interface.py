@@ -48,9 +48,8 @@ class Capabilities:
     # Which convolutions are kept as calls (see `Rewrites`); others become products.
     convolutions: bool | Callable[[Node], bool] = False
     winograd: bool = False  # Winograd's algorithm computes the convolutions that it may (ir/passes/lower_winograd.py)
-    convolution_views: bool = (
-        False  # a convolution reads its operands through strides (`Reads` in ir/passes/call_operands.py)
-    )
+    # A convolution reads its operands through strides (`Reads` in ir/passes/call_operands.py).
+    convolution_views: bool = False
     attention: Attention | None = None  # the attention calls that are kept; None: all become products
     epilogues: bool = False  # a kernel may run on the blocks of a product (see ir/passes/epilogue.py)
     stage_reuse: bool = False  # a kernel keeps what several of its stages need in memory (see ir/passes/stage_reuse.py)

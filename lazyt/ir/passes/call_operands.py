@@ -101,7 +101,7 @@ def _part_of_image(scope: Scope | None, x: Node) -> View | None:
     if found is None or found[0] is buffer_of(x):
         return None
     n, strides, _ = found
-    lies = all(isinstance(s, int) or hint(s) > 0 for s in strides) and min(map(hint, strides)) > 0
+    lies = min(map(hint, strides)) > 0
     return found if lies and _is_one(strides[-1]) and (n.op == "pad" or n.op in IN_MEMORY) else None
 
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
-from lazyt.ir.passes.call_operands import buffer_of, single
-from lazyt.ir.passes.fusion_cost import WRITES
-from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, REDUCTIONS
+from lazyt.ir.passes.call_operands import IN_MEMORY, buffer_of, single
+from lazyt.ir.prims import ELEMENTWISE, REDUCTIONS
 from lazyt.ir.symbolic import product
 
 if TYPE_CHECKING:
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from lazyt.ir.symbolic import Dim, Scope
 
     Groups = tuple[tuple[int, ...], ...]
-
-# The results of these are in memory.
-STORED = frozenset({"input", "matmul", "item", "scatter", *CONVOLUTIONS, *WRITES})
 
 
 def merge_axes(graph: g.Graph, scope: Scope | None) -> g.Graph:
@@ -128,18 +124,16 @@ class _Merger:
         # NOTE: elementwise values whose axes a reshape merges are stored for it.
         if x.op == "reshape" and (x.operands[0].ndim > x.ndim or self._same_shape(x.operands[0].shape, shape)):
             return True
-        return buffer_of(x).op in STORED
+        return buffer_of(x).op in IN_MEMORY
 
     def visit(self, n: Node) -> None:
-        operands = tuple(self.new[x] for x in n.operands)
         self.b.site = n.site
+        if n.op == "reshape":
+            self.new[n] = self.b.reshape(self.new[n.operands[0]], n.shape)
+            return
         if n not in self.merged:
-            again = n.op == "reshape" and operands[0] is not n.operands[0]
-            self.new[n] = (
-                self.b.reshape(operands[0], n.shape)
-                if again
-                else self.b.make(n.op, operands, n.attrs, n.shape, n.dtype)
-            )
+            operands = tuple(self.new[x] for x in n.operands)
+            self.new[n] = self.b.make(n.op, operands, n.attrs, n.shape, n.dtype)
             return
         groups, shape = self.merged[n]
         operands = tuple(self._read(x, groups, shape) for x in n.operands)
