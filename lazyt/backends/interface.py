@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Graph, Node
     from lazyt.ir.kernel import Kernel
+    from lazyt.ir.passes.call_operands import Reads
     from lazyt.ir.passes.kernelize import KernelCall
     from lazyt.ir.passes.schedule import Donation, Launch, Schedule
-    from lazyt.ir.symbolic import Dim
+    from lazyt.ir.symbolic import Dim, Scope
 
     Array = np.ndarray[Any, Any]
     Extents = tuple[int, ...]
@@ -307,6 +308,9 @@ class Executable(Protocol):
     compiles: int  # kernels compiled so far, and the seconds that took
     compile_time: float
 
+    def begin(self) -> None:
+        """A hint that it will be compiled next."""
+
     def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
         """Compile or load the machine code that a run for these extents uses."""
 
@@ -511,8 +515,8 @@ class Backend(Protocol):
         """
         return None
 
-    def prefetch(self, graph: Graph) -> None:
-        """A hint that the calls in a graph will be compiled and run next."""
+    def prefetch(self, graph: Graph, scope: Scope | None, reads: Reads) -> None:
+        """A hint that the calls in a graph, which read their operands so, will be compiled and run next."""
         return
 
     def is_crowded(self) -> bool:

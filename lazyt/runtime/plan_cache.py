@@ -488,6 +488,8 @@ def build(
     low = lower(steps, ext.values, scalars)
     if later is not None or not (fused and any(s.mode.memory is not None for s in steps)):
         plan = Plan(low, want, fused, prefetch, later=later)
+        if prefetch and not settings["interpret"]:
+            plan.executable.begin()
         if place is not None:
             place.keep(plan.schedule, plan.division, plan.fused, plan.guards, low.scope, plan.residuals)
         return plan

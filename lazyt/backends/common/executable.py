@@ -70,6 +70,9 @@ class ScheduleExecutable:
         self.bound: dict[tuple[int, ...], Any] = {}
         self.compiles, self.compile_time = 0, 0.0
 
+    def begin(self) -> None:
+        """A hint that it will be compiled next."""
+
     def arrange(self, call: KernelCall) -> None:
         """Change a kernel into the form that the backend's code generator takes, before anything is numbered."""
 

@@ -13,24 +13,28 @@ from lazyt.backends.cpu.parallel_copy import copied
 from lazyt.backends.interface import Capabilities, HostAllocator, HostBackend, LoadedCode, Run, Statistics
 from lazyt.config import cpu as switches, general as settings, registers
 from lazyt.ir.attention import is_attention
+from lazyt.ir.prims import CONVOLUTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
 
-    from lazyt.backends.cpu import code_cache, engine, executor, kernel_rows, linked, thread_pool, user_code
+    from lazyt.backends.cpu import code_cache, early_code, engine, executor, kernel_rows, linked, thread_pool, user_code
     from lazyt.backends.cpu.codegen import needs
     from lazyt.backends.cpu.library import attention, bit_packing, products, scan, scatter, small_matrices, sorting
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Graph, Node
     from lazyt.ir.kernel import Kernel
+    from lazyt.ir.passes.call_operands import Reads
     from lazyt.ir.passes.kernelize import KernelCall
     from lazyt.ir.passes.schedule import Schedule
+    from lazyt.ir.symbolic import Scope
 
     Array = np.ndarray[Any, Any]
 else:
     code_cache = on_demand.module("lazyt.backends.cpu.code_cache")
+    early_code = on_demand.module("lazyt.backends.cpu.early_code")
     engine = on_demand.module("lazyt.backends.cpu.engine")
     executor = on_demand.module("lazyt.backends.cpu.executor")
     kernel_rows = on_demand.module("lazyt.backends.cpu.kernel_rows")
@@ -144,9 +148,9 @@ class CpuBackend(HostBackend):
     ) -> linked.Linked | None:
         return linked.link(runs, n_inputs, wanted, extents)
 
-    def prefetch(self, graph: Graph) -> None:
-        if any(is_attention(n) for n in graph.nodes):
-            attention.begin(graph)
+    def prefetch(self, graph: Graph, scope: Scope | None, reads: Reads) -> None:
+        if any(n.op == "matmul" or n.op in CONVOLUTIONS or is_attention(n) for n in graph.nodes):
+            early_code.begin_calls(graph, scope, reads, settings["gemm"], settings["blas"])
 
     def load_code(self, text: str, name: str) -> LoadedCode:
         return user_code.load(text, name)

@@ -53,6 +53,27 @@ CACHED = 1 << 18
 Written = tuple[list[list[int]], list[int], list[tuple[int, int, int]]]
 
 
+def product_of(b: Any, c: MatmulCall, gemm: bool, by_library: bool, measure: bool) -> library.Product:
+    """How a product or a convolution is computed at the sizes that `b` knows.
+
+    gemm, by_library: whether generated code, and BLAS, may be used. measure: whether it may be timed to choose.
+    """
+    if c.node.op == "matmul":
+        choice = library.choose(c, b.value, gemm, by_library)
+        if switches["gemv"]:
+            choice = gemv.preferred(c, choice)
+        if choice.by_dots:
+            return gemv.Gemv(b, c, choice)
+        if switches["autotune"] and gemm and by_library:
+            choice = tuning.tuned(c, choice, b.value, measure)
+        return library.Product(b, c, choice)
+    if depthwise.takes(c.node):
+        return depthwise.Depthwise(b, c, depthwise.choose_depthwise(c, b.value))
+    if phases.takes(c.node):
+        return phases.PhasedConvolution(b, c, phases.choose_phases(c, b.value))
+    return convolutions.Convolution(b, c, convolutions.choose_convolution(c, b.value))
+
+
 class Binding(KernelRows):
     """The launches of an executable for given extents, as rows of native programs."""
 
@@ -90,21 +111,7 @@ class Binding(KernelRows):
                 self.kept_base[c] = known[same]
 
     def _product(self, c: MatmulCall) -> library.Product:
-        if c.node.op == "matmul":
-            exe = self.exe
-            choice = library.choose(c, self.value, exe.gemm, exe.library)
-            if switches["gemv"]:
-                choice = gemv.preferred(c, choice)
-            if choice.by_dots:
-                return gemv.Gemv(self, c, choice)
-            if switches["autotune"] and exe.gemm and exe.library:
-                choice = tuning.tuned(c, choice, self.value, self.measure)
-            return library.Product(self, c, choice)
-        if depthwise.takes(c.node):
-            return depthwise.Depthwise(self, c, depthwise.choose_depthwise(c, self.value))
-        if phases.takes(c.node):
-            return phases.PhasedConvolution(self, c, phases.choose_phases(c, self.value))
-        return convolutions.Convolution(self, c, convolutions.choose_convolution(c, self.value))
+        return product_of(self, c, self.exe.gemm, self.exe.library, self.measure)
 
     def modules(self) -> list[tuple[str, str]]:
         """The code of its launches that are no kernels (text, name of the function), each once."""

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lazyt.backends.cpu.codegen.emit import emit
-from lazyt.backends.cpu.engine import Module, assembly, compile_ahead, compile_module, is_cached, load_named, remember
+from lazyt.backends.cpu.engine import (
+    Module,
+    assembly,
+    compile_ahead,
+    compile_early,
+    compile_module,
+    is_cached,
+    load_named,
+    remember,
+)
 from lazyt.backends.cpu.flags import variant
 from lazyt.config import general as settings
 from lazyt.forking import process_lock
@@ -54,6 +63,27 @@ def compiled(kernel: k.Kernel) -> Compiled:
     return c
 
 
+def begin(kernels: Sequence[k.Kernel]) -> None:
+    """Begin to make the code of kernels on another thread; `compile_all` takes it from there."""
+    new = {x.key + variant(): x for x in kernels if x.key + variant() not in _kernels}
+    with _lock:
+        here = {name: c for name, x in new.items() if (c := _found(x)) is not None}
+        _kernels.update(here)
+        _begun.found = [*here.values()]
+        _begun.texts = {name: source_of(x) for name, x in new.items() if name not in here}
+    compile_early([(text, symbol_of(new[name])) for name, text in _begun.texts.items()])
+
+
+class _Begun:
+    """What `begin` has found and written for the plan in preparation."""
+
+    found: Sequence[Compiled] = ()
+    texts: Mapping[str, str] = {}
+
+
+_begun = _Begun()
+
+
 def compile_all(kernels: Sequence[k.Kernel], lanes: int, others: Sequence[tuple[str, str]] = ()) -> list[Compiled]:
     """The machine code of kernels; missing code is compiled by so many threads.
 
@@ -61,14 +91,17 @@ def compile_all(kernels: Sequence[k.Kernel], lanes: int, others: Sequence[tuple[
     """
     new = {x.key + variant(): x for x in kernels if x.key + variant() not in _kernels}
     with _lock:
-        here = {name: c for name, x in new.items() if (c := _found(x)) is not None}
+        begun = {**_begun.texts}
+        here = {name: c for name, x in new.items() if name not in begun and (c := _found(x)) is not None}
         _kernels.update(here)
-    sources = {name: source_of(x) for name, x in new.items() if name not in here}
+    sources = {name: begun.get(name) or source_of(x) for name, x in new.items() if name not in here}
     compile_ahead([*((text, symbol_of(new[name])) for name, text in sources.items()), *others], lanes)
     with _lock:
         made = {name: _made(new[name], text) for name, text in sources.items() if name not in _kernels}
         _kernels.update(made)
-    return [compiled(x) for x in kernels]
+    out = [compiled(x) for x in kernels]
+    _begun.found, _begun.texts = (), {}
+    return out
 
 
 def code_at(kernel: k.Kernel) -> str:

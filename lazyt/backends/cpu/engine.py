@@ -281,9 +281,12 @@ class _Loader:
         """Start making code that a plan in preparation will need, on a thread that `compile_ahead` joins."""
         with self.lock:
             missing = self._missing(modules)
-            if missing and self._early is None:
-                self._early = self._making(missing)
-                self._early.start(1)
+            if not missing:
+                return
+            if self._early is None:
+                self._early = self._making({})
+            self._early.add(text for text, _ in missing.values())
+            self._early.start(1)
 
     def compile_ahead(self, modules: Sequence[tuple[str, str]], lanes: int) -> None:
         """Make the object code of modules of one function each, on so many threads; `compile_module` then loads it."""
@@ -403,9 +406,9 @@ def is_cached(ir_text: str) -> bool:
     return object_cache.make_key(ir_text, *host().fingerprint) in object_cache.default_cache()
 
 
-def compile_early(modules: Sequence[tuple[str, str]], lanes: int) -> None:
-    """Begin to make the object code of modules while a plan is being made, if a thread has nothing else to do."""
-    if lanes > 1 and switches["ahead"]:
+def compile_early(modules: Sequence[tuple[str, str]]) -> None:
+    """Begin to make the object code of modules on another thread, while a plan is being made."""
+    if switches["ahead"]:
         _loader.compile_early(modules)
 
 

@@ -16,10 +16,9 @@ import numpy as np
 from lazyt import on_demand
 from lazyt.backends.common.commit_flag import Receipt
 from lazyt.backends.common.donating import MAX_VARIANTS, References, chosen, placed, references
-from lazyt.backends.cpu import kept_panels, memory
+from lazyt.backends.cpu import code_cache, kept_panels, memory
 from lazyt.backends.cpu.binding import Binding
 from lazyt.backends.cpu.callbacks import Callback
-from lazyt.backends.cpu.code_cache import compile_all
 from lazyt.backends.cpu.describe import LaunchDescription
 from lazyt.backends.cpu.engine import compile_ahead, counters
 from lazyt.backends.cpu.executable import NativeExecutable
@@ -50,12 +49,16 @@ class Executable(NativeExecutable):
         self.prepared: dict[tuple[int, ...], Bound] = {}  # the extents that code was made for, until they run
         self.rebinders: dict[frozenset[int] | None, Rebinder] = {}
 
+    def begin(self) -> None:
+        if get_num_threads() > 1:
+            code_cache.begin([c.kernel for c in self.schedule.kernels])
+
     def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
         """Compile or load every kernel, and all other code that a run for these extents uses."""
         before, t0 = counters.compiles, time.perf_counter()
         bound = self.prepared[extents] = Bound(self, extents, scalars, measure=True)
         others = [*bound.modules(), *unloaded()]
-        self.kernels = compile_all([c.kernel for c in self.schedule.kernels], get_num_threads(), others)
+        self.kernels = code_cache.compile_all([c.kernel for c in self.schedule.kernels], get_num_threads(), others)
         for c in self.schedule.launches:
             if isinstance(c, ScatterCall) and self.native:
                 scatter.of(c)

@@ -100,7 +100,7 @@ def _winograd(p: Program, options: Options) -> Program:
 
 def _prefetch(p: Program, options: Options) -> Program:
     if options.prefetch is not None:
-        options.prefetch(p.graph)
+        options.prefetch(p.graph, p.scope, options.reads)
     return p
 
 

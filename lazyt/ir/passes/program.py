@@ -37,7 +37,7 @@ class Options:
     convolutions: bool | Callable[[Node], bool] = True
     attention: Attention | None = None
     share: Share | None = None
-    prefetch: Callable[[Graph], None] | None = None
+    prefetch: Callable[[Graph, Scope | None, Reads], None] | None = None
     # Of products of halves: both operands are one half, and none is rounded while it is read.
     alike: bool = False
     # So many outputs at the end are the gradients of those before them, (values, gradients), for a later backward.

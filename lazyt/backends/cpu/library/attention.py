@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.common.attention import AT, attends, is_gradient, is_gradient_node, place, sizes
-from lazyt.backends.cpu.engine import compile_early
 from lazyt.backends.cpu.library.attention_gradient_ir import gradient_text
 from lazyt.backends.cpu.library.attention_ir import attention_text
 from lazyt.backends.cpu.library.attention_tile import PANELS, PANELS_BACK, panels, parts
@@ -13,8 +12,9 @@ from lazyt.backends.cpu.library.gemm_tile import Tile
 from lazyt.backends.cpu.library.products import code_of, tile_for
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.backends.cpu.workspace import ATTENTION, ATTENTION_GRADIENT
-from lazyt.ir import dtypes, graph as g
-from lazyt.ir.attention import as_call, is_attention, mask_of
+from lazyt.ir import dtypes
+from lazyt.ir.attention import as_call, mask_of
+from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lazyt.backends.common.binding import ScheduleBinding
     from lazyt.backends.common.products import Patches
     from lazyt.ir.builder import Builder
-    from lazyt.ir.graph import Graph, Node
+    from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import AttentionCall
 
 # Units that a thread should find, at least.
@@ -40,17 +40,10 @@ def modules(b: ScheduleBinding, c: AttentionCall) -> list[tuple[str, str]]:
     return [_text(c.node, queries, d, e)] if count else []
 
 
-def begin(graph: Graph) -> None:
-    """Begin to compile what the calls in a graph will need, for the extents that it was recorded with."""
-    found: dict[tuple[str, str], None] = {}
-    for n in graph.nodes:
-        if isinstance(n.attrs, g.Opaque) and is_attention(n):
-            q, _, v = n.operands[:3]
-            sides = (q.shape[-2], q.shape[-1], v.shape[-1])
-            # NOTE: a hint, as nothing but time depends on it.
-            found[_text(n, *(x if isinstance(x, int) else x.hint for x in sides))] = None
-    if found:
-        compile_early(list(found), get_num_threads())
+def text_of(n: Node) -> tuple[str, str]:
+    """The code that a call will need (text, name of the function), at the extents that it was recorded with."""
+    q, _, v = n.operands[:3]
+    return _text(n, hint(q.shape[-2]), hint(q.shape[-1]), hint(v.shape[-1]))
 
 
 def _text(n: Node, queries: int, d: int, e: int) -> tuple[str, str]:
