@@ -9,9 +9,10 @@ from lazyt.autograd.saved_segment import input_numbers
 from lazyt.ops.compression import DRAWS
 from lazyt.runtime.backward_route import Passage, sections
 from lazyt.runtime.division import Body, accumulation, boundaries, opened, references
+from lazyt.runtime.first_step import TIMES, begins, first_step
 from lazyt.runtime.parts import Part, Progress, part_of
 from lazyt.runtime.pulls import Pull
-from lazyt.tracing.steps import INPUT
+from lazyt.tracing.steps import INPUT, MODE
 from lazyt.tracing.trace import Ext, Slot, Step
 
 if TYPE_CHECKING:
@@ -20,14 +21,17 @@ if TYPE_CHECKING:
 
 
 class Partition:
-    """The parts of one trace for some wanted values; `is_one` if it is divided only because a backward is."""
+    """The parts of one trace for some wanted values.
+
+    `is_one` if it is divided only because a backward is, or what makes its parameters.
+    """
 
     linked: Any = None  # whether all of them were computed by known plans, then as one run (see linked_parts.py)
 
     def __init__(
         self, path: Sequence[Step], places: Places, extents: tuple[int, ...], want: Sequence[Slot],
     ) -> None:  # fmt: skip
-        self.want, self.is_one = list(want), places.is_one
+        self.want, self.places, self.is_one = list(want), places, places.is_one
         self.numbers: dict[Slot, int] = dict(input_numbers(path).items())
         self._extents = extents
         self._need, self._kept = set(want), set(want)
@@ -41,10 +45,21 @@ class Partition:
                 if self._need.intersection(chunk[0].slots):
                     found += self._pulls(route, chunks, number, pulled)
                 continue
-            part = self._part(chunk, pulled.get(number, ()))
+            if places.training and number:
+                part: Part | None = self._first_step(path[chunks[0][-1].index + 1 :])
+            else:
+                part = self._part(chunk, pulled.get(number, ()))
             if part is not None:
                 found.append(part)
         self.parts = found[::-1]
+
+    def _first_step(self, steps: Sequence[Step]) -> Part | None:
+        part = first_step(steps, self._extents, self._need)
+        if part is None:
+            return self._part([s for s in steps if s.op is not INPUT and s.op is not MODE], ())
+        part.done = self._unread(part.inputs)
+        self._need.update(part.inputs)
+        return part
 
     def _unread(self, values: Sequence[Slot]) -> list[Slot]:
         """The computed ones of these that no later part reads; parts are asked from the last to the first."""
@@ -103,6 +118,7 @@ class Partition:
 
     def progress(self, scalars: Sequence[Any], inputs: Sequence[Data]) -> Progress:
         """What its parts have computed before the first of them runs, over the trace's scalars and inputs."""
+        self.places.runs += 1
         return Progress(self.numbers, scalars, inputs)
 
     def alike(self) -> list[list[Part | Pull]]:
@@ -120,17 +136,23 @@ class Places:
         """loops: whether it is divided between iterations too."""
         body = Body(path)
         starts = accumulation(body) or (boundaries(body) if loops else [])
-        self.is_one = not starts  # but for backwards that are divided
+        self.is_one = not starts  # but for backwards that are divided, and for first steps of training
         starts, routes = opened(path, body, starts)
+        # Whether the trace is divided because it makes the parameters that it trains.
+        at = begins(path, body) if loops and not starts else 0
+        self.training = at > 0
+        if self.training:
+            starts = [0, at]
         ends = [*starts[1:], len(body.steps)]
         self.chunks = [body.steps[a:b] for a, b in zip(starts, ends, strict=True)] if starts else []
         # What divided backwards go through; each is a chunk of its own.
         self.routes = {route.backward: route for route in routes}
         self.known: dict[Ext, Partition] = {}
+        self.runs = 0
 
     def partition(self, path: Sequence[Step], ext: Ext, want: Sequence[Slot]) -> Partition | None:
         """The parts for these wanted values; None where the trace is one program."""
-        if not self.chunks:
+        if not self.chunks or (self.training and self.runs >= TIMES):
             return None
         found = self.known.get(ext)
         if found is None or found.want != want:

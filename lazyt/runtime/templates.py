@@ -129,6 +129,18 @@ def template_of(live: Sequence[Step], inputs: Sequence[Slot], tracked: Container
     """The steps of a part on a path of its own."""
     pos = root_of(live[0], sid)
     slots: dict[Slot, Slot] = {}
+    for x in inputs:
+        v = input_after(pos, x.dtype, x.shape, input_key(x, tracked)[3], x.step.device)
+        v.site = x.step.site
+        slots[x] = pos = v
+    for s in live:
+        pos = copied(s, pos, slots)
+    pos.sid = sid
+    return Template(pos)
+
+
+def copied(s: Step, pos: Step, slots: dict[Slot, Slot]) -> Step:
+    """A step behind `pos`, on the values that `slots` has for its operands; its own values are added there."""
 
     def mapped(x: Any) -> Any:
         if isinstance(x, Slot):
@@ -137,29 +149,22 @@ def template_of(live: Sequence[Step], inputs: Sequence[Slot], tracked: Container
             return type(x)(mapped(y) for y in x)
         return x
 
-    for x in inputs:
-        v = input_after(pos, x.dtype, x.shape, input_key(x, tracked)[3], x.step.device)
-        v.site = x.step.site
-        slots[x] = pos = v
-    for s in live:
-        special = hasattr(s.op, "expand")
-        v = Step(pos, s.op, mapped(s.operands), mapped(s.statics) if special else s.statics, s.key, pos.index + 1)
-        v.n_weak, v.n_offsets, v.n_scalars, v.n_ints = s.n_weak, s.n_offsets, s.n_scalars, s.n_ints
-        v.info = mapped(s.info) if special and s.info is not None else s.info
-        v.simple, v.bare, v.checks, v.low, v.high = s.simple, s.bare, s.checks, s.low, s.high
-        v.site, v.mode, v.device = s.site, s.mode, s.device
-        v.slots = tuple(v if x.k == 0 else Slot(v, x.k, None, False) for x in s.slots)
-        v.stops = frozenset(slots[x] for x in s.stops)
-        # NOTE: of an update's targets only that there are some is asked; they are among its operands.
-        v.targets = tuple(slots[x] for x in s.targets if x in slots)
-        for x, y in zip(s.slots, v.slots, strict=True):
-            y.dtype, y.shape, y.requires_grad = x.dtype, x.shape, x.requires_grad
-            slots[x] = y
-        for x, y in zip(s.slots, v.slots, strict=True):
-            y.leaf = None if x.leaf is None else slots.get(x.leaf, y)
-        pos = v
-    pos.sid = sid
-    return Template(pos)
+    special = hasattr(s.op, "expand")
+    v = Step(pos, s.op, mapped(s.operands), mapped(s.statics) if special else s.statics, s.key, pos.index + 1)
+    v.n_weak, v.n_offsets, v.n_scalars, v.n_ints = s.n_weak, s.n_offsets, s.n_scalars, s.n_ints
+    v.info = mapped(s.info) if special and s.info is not None else s.info
+    v.simple, v.bare, v.checks, v.low, v.high = s.simple, s.bare, s.checks, s.low, s.high
+    v.site, v.mode, v.device = s.site, s.mode, s.device
+    v.slots = tuple(v if x.k == 0 else Slot(v, x.k, None, False) for x in s.slots)
+    v.stops = frozenset(slots[x] for x in s.stops)
+    # NOTE: of an update's targets only that there are some is asked; they are among its operands.
+    v.targets = tuple(slots[x] for x in s.targets if x in slots)
+    for x, y in zip(s.slots, v.slots, strict=True):
+        y.dtype, y.shape, y.requires_grad = x.dtype, x.shape, x.requires_grad
+        slots[x] = y
+    for x, y in zip(s.slots, v.slots, strict=True):
+        y.leaf = None if x.leaf is None else slots.get(x.leaf, y)
+    return v
 
 
 @dataclass

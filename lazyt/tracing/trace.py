@@ -249,6 +249,11 @@ def structure_id(parent: int, key: tuple[Any, ...]) -> int:
     return n
 
 
+def root_id(mode: Mode) -> int:
+    """The structure id of a trace in a mode before its first step."""
+    return structure_id(_ROOT, (mode,))
+
+
 def _count_unheld() -> int:
     """What `getrefcount` says of an object that only a list and a copy of it hold, counted as in `Trace.alive`."""
     results = [object()]
@@ -393,7 +398,7 @@ class Trace:
     def _new_root(self, mode: Mode) -> Step:
         root = Step(None, None, (), (), (), -1)
         root.owner, root.mode, root.device = self, mode, mode.device
-        root.sid = structure_id(_ROOT, (mode,))
+        root.sid = root_id(mode)
         return root
 
     def start(self) -> None:
