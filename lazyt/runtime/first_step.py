@@ -12,6 +12,7 @@ trace is another one, it is planned as any. A trace that comes again and again i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 # So often the same trace is divided.
 TIMES = 2
+# Bytes of leaves that a trace makes and is divided: both parts have them in memory, and the step may not overwrite what
+# was there before. For large models that is more than what planning takes.
+MOST = 1 << 28
 
 
 def begins(path: Sequence[Step], body: Body) -> int:
@@ -41,9 +45,11 @@ def begins(path: Sequence[Step], body: Body) -> int:
     before = body.steps[:first]
     made = [i for i, s in enumerate(before) if s.targets or _makes_leaf(s)]
     leaves = {group[0].leaf for group in backward.info if group[0].leaf is not None}
-    own = sum(body.position.get(x.step, first) < first for x in leaves)
+    own = [x for x in leaves if body.position.get(x.step, first) < first]
     at = made[-1] + 1 if made else 0
-    return 0 if body.closed[at] or 2 * own < len(leaves) else at
+    if body.closed[at] or 2 * len(own) < len(leaves):
+        return 0
+    return at if sum(math.prod(x.shape) * x.dtype.itemsize for x in own) <= MOST else 0
 
 
 def _makes_leaf(s: Step) -> bool:

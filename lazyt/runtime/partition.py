@@ -121,6 +121,12 @@ class Partition:
         self.places.runs += 1
         return Progress(self.numbers, scalars, inputs)
 
+    def undivided(self) -> bool:
+        """Have the trace be one program from now on, as less memory is enough for; False where that is not known."""
+        if self.places.training:
+            self.places.runs = TIMES
+        return self.places.training
+
     def alike(self) -> list[list[Part | Pull]]:
         """The parts that one plan computes together, in the order of their first ones."""
         found: dict[tuple[Any, ...], list[Part | Pull]] = {}

@@ -340,7 +340,12 @@ def _compute_on_one(
     if type(snapshot) is _Snapshot and not is_shown(snapshot.pos):
         parts = partition(snapshot.pos, snapshot.ext, want)
         if parts is not None:
-            return _compute_parts(snapshot, parts, want, report)
+            try:
+                return _compute_parts(snapshot, parts, want, report)
+            except OutOfMemory:
+                if not parts.undivided():
+                    raise
+                report.forget()  # what failed is not what ran
     extents = snapshot.ext.values
     t0 = perf_counter()
     try:

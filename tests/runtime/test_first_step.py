@@ -217,3 +217,48 @@ def test_a_functional_step_is_one_program() -> None:
     lt.sync()
     assert lt.last_sync().parts == 0
     assert np.isfinite(slopes[0].numpy()).all()
+
+
+def wide() -> nn.Module:
+    return nn.Sequential(*(layer for _ in range(12) for layer in (nn.Linear(200, 200), nn.Tanh())))
+
+
+def first_step_of(model: nn.Module) -> None:
+    opt = optim.AdamW(model.parameters(), lr=0.01)
+    model(data(8, 200)).sum().backward()
+    opt.step()
+    lt.sync()
+
+
+def test_where_memory_is_short_the_step_is_one_program() -> None:
+    """Divided it needs more: the step may not overwrite the optimizer's state, which the whole may."""
+    needed = []
+    for on in (False, True):
+        general["partition"] = on
+        try:
+            model = wide()
+            before = lt.memory.allocated()
+            lt.memory.reset_peak()
+            first_step_of(model)
+            needed.append(lt.memory.peak() - before)
+        finally:
+            general["partition"] = True
+        del model
+    assert needed[0] < needed[1]
+    model = wide()
+    model[0].weight.register_hook(lambda g: g * 2)  # another program
+    lt.memory.set_limit(lt.memory.allocated() + (needed[0] + needed[1]) // 2)
+    try:
+        first_step_of(model)
+    finally:
+        lt.memory.set_limit(None)
+    assert lt.last_sync().parts == 0
+    assert all(np.isfinite(p.detach().numpy()).all() for p in model.parameters())
+
+
+def test_a_large_model_is_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lazyt.runtime.first_step.MOST", 1000)
+    model = perceptron()
+    lt.abs(model(data(8, 12))).sum().backward()
+    lt.sync()
+    assert lt.last_sync().parts == 0
