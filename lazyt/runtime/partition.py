@@ -12,7 +12,7 @@ from lazyt.runtime.division import Body, accumulation, boundaries, opened, refer
 from lazyt.runtime.first_step import TIMES, begins, first_step
 from lazyt.runtime.parts import Part, Progress, part_of
 from lazyt.runtime.pulls import Pull
-from lazyt.tracing.steps import INPUT, MODE
+from lazyt.tracing.steps import INPUT
 from lazyt.tracing.trace import Ext, Slot, Step
 
 if TYPE_CHECKING:
@@ -46,17 +46,18 @@ class Partition:
                     found += self._pulls(route, chunks, number, pulled)
                 continue
             if places.training and number:
-                part: Part | None = self._first_step(path[chunks[0][-1].index + 1 :])
+                part: Part | None = self._first_step(path[chunks[0][-1].index + 1 :], chunk)
             else:
                 part = self._part(chunk, pulled.get(number, ()))
             if part is not None:
                 found.append(part)
         self.parts = found[::-1]
 
-    def _first_step(self, steps: Sequence[Step]) -> Part | None:
+    def _first_step(self, steps: Sequence[Step], chunk: Sequence[Step]) -> Part | None:
+        """The part of a chunk; steps: the same with the inputs and the modes between them."""
         part = first_step(steps, self._extents, self._need)
         if part is None:
-            return self._part([s for s in steps if s.op is not INPUT and s.op is not MODE], ())
+            return self._part(chunk, ())
         part.done = self._unread(part.inputs)
         self._need.update(part.inputs)
         return part

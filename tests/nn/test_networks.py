@@ -6,19 +6,13 @@ import pytest
 
 from lazyt.backends.cpu.library import convolutions
 from lazyt.config import general as settings
-from tests.support.fuzz.networks import Network, Networks, check_network
-
-
-def written(seed: int) -> list[str]:
-    w = Network(seed)
-    w.program()
-    return w.lines
+from tests.support.fuzz.networks import Networks, check_network, written
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_networks_agree_with_themselves_and_with_float64(seed: int) -> None:
-    lines = written(seed)
-    assert Networks().includes(lines) and lines == written(seed)
+    lines = written(seed).lines
+    assert Networks().includes(lines) and lines == written(seed).lines
     assert check_network(lines) is None
 
 

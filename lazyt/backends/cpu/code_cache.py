@@ -63,25 +63,36 @@ def compiled(kernel: k.Kernel) -> Compiled:
     return c
 
 
-def begin(kernels: Sequence[k.Kernel]) -> None:
-    """Begin to make the code of kernels on another thread; `compile_all` takes it from there."""
-    new = {x.key + variant(): x for x in kernels if x.key + variant() not in _kernels}
-    with _lock:
-        here = {name: c for name, x in new.items() if (c := _found(x)) is not None}
-        _kernels.update(here)
-        _begun.found = [*here.values()]
-        _begun.texts = {name: source_of(x) for name, x in new.items() if name not in here}
-    compile_early([(text, symbol_of(new[name])) for name, text in _begun.texts.items()])
-
-
 class _Begun:
     """What `begin` has found and written for the plan in preparation."""
 
-    found: Sequence[Compiled] = ()
+    found: Mapping[str, Compiled] = {}
     texts: Mapping[str, str] = {}
 
 
 _begun = _Begun()
+
+
+def _missing(kernels: Sequence[k.Kernel]) -> dict[str, k.Kernel]:
+    """Those without machine code in memory, by their names."""
+    return {x.key + variant(): x for x in kernels if x.key + variant() not in _kernels}
+
+
+def _looked_up(
+    new: Mapping[str, k.Kernel], written: Mapping[str, str]
+) -> tuple[dict[str, Compiled], dict[str, str]]:  # fmt: skip
+    """The code that is on disk, which is loaded, and the texts of the other kernels, of which some are written."""
+    with _lock:
+        here = {name: c for name, x in new.items() if name not in written and (c := _found(x)) is not None}
+        _kernels.update(here)
+    return here, {name: written.get(name) or source_of(x) for name, x in new.items() if name not in here}
+
+
+def begin(kernels: Sequence[k.Kernel]) -> None:
+    """Begin to make the code of kernels on another thread; `compile_all` takes it from there."""
+    new = _missing(kernels)
+    _begun.found, _begun.texts = _looked_up(new, {})
+    compile_early([(text, symbol_of(new[name])) for name, text in _begun.texts.items()])
 
 
 def compile_all(kernels: Sequence[k.Kernel], lanes: int, others: Sequence[tuple[str, str]] = ()) -> list[Compiled]:
@@ -89,18 +100,15 @@ def compile_all(kernels: Sequence[k.Kernel], lanes: int, others: Sequence[tuple[
 
     So are `others`, modules with one function each (text, its name), which are left for `compile_module`.
     """
-    new = {x.key + variant(): x for x in kernels if x.key + variant() not in _kernels}
-    with _lock:
-        begun = {**_begun.texts}
-        here = {name: c for name, x in new.items() if name not in begun and (c := _found(x)) is not None}
-        _kernels.update(here)
-    sources = {name: begun.get(name) or source_of(x) for name, x in new.items() if name not in here}
+    new = _missing(kernels)
+    # NOTE: code is kept while somebody has it.
+    _here, sources = _looked_up(new, _begun.texts)
     compile_ahead([*((text, symbol_of(new[name])) for name, text in sources.items()), *others], lanes)
     with _lock:
         made = {name: _made(new[name], text) for name, text in sources.items() if name not in _kernels}
         _kernels.update(made)
     out = [compiled(x) for x in kernels]
-    _begun.found, _begun.texts = (), {}
+    _begun.found, _begun.texts = {}, {}
     return out
 
 

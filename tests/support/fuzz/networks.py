@@ -8,7 +8,7 @@ normalized and summed up over pixels, in shapes where rows are short or do not f
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,10 @@ import numpy as np
 import lazyt as lt
 from lazyt.errors import is_ours
 from lazyt.testing.closeness import same_bits
-from lazyt.testing.kinds import Kind, register
+from lazyt.testing.kinds import register
 from lazyt.testing.modes import Mode, mode
 from lazyt.testing.statements import Failure
-from tests.support.fuzz.shrink_source import shrink_lines
+from tests.support.fuzz.checked_lines import CheckedLines
 
 Array = np.ndarray[Any, Any]
 # NOTE: BLAS has its own order of sums, and which products are its depends on strides, thus on what is fused.
@@ -214,51 +214,20 @@ def _differs(own: list[Array], other: list[Array], exact: bool) -> str:
     return ""
 
 
-_SCRIPT = '''"""{title}: a network whose values or gradients depend on how they are computed."""
-from tests.support.fuzz.networks import check_network
-
-failure = check_network("""
-{lines}
-""")
-assert failure is None, failure.message
-'''
+def written(seed: int) -> Network:
+    """The writer of the program of a seed, done."""
+    w = Network(seed)
+    w.program()
+    return w
 
 
-class Networks(Kind):
+class Networks(CheckedLines):
     """Convolutional networks and their gradients."""
 
     name = "networks"
     agrees = "itself in other ways, and with float64"
-
-    def write(self, seed: int, tell: Callable[[list[str]], None]) -> Network:
-        """The writer of the program of a seed, done."""
-        w = Network(seed)
-        w.program()
-        tell(w.lines)
-        return w
-
-    def run(self, seed: int, writer: Network, covered: Any) -> Failure | None:
-        """Run it in each way."""
-        covered.modes["networks"] += 1
-        return check_network(writer.lines)
-
-    def again(self, lines: Sequence[str], failure: Failure) -> Failure | None:
-        """Run a program as far as it takes to see whether it fails in the same way."""
-        try:
-            return check_network(lines)
-        except SyntaxError:
-            return None
-
-    def script(self, title: str, lines: Sequence[str]) -> str:
-        """A script that runs a program in each way, and fails while they differ."""
-        return _SCRIPT.format(title=title, lines="\n".join(lines))
-
-    def includes(self, lines: Sequence[str]) -> bool:
-        """Whether a program is one of these."""
-        return any(line.startswith(START) for line in lines)
-
-    check = staticmethod(check_network)
-    shrink = staticmethod(shrink_lines)
+    start, fault = START, "a network whose values or gradients depend on how they are computed"
+    checked, written = staticmethod(check_network), staticmethod(written)
 
 
 register(Networks(), 113)

@@ -17,10 +17,10 @@ import lazyt as lt
 from lazyt import nn, optim
 from lazyt.errors import is_ours
 from lazyt.testing.closeness import same_bits
-from lazyt.testing.kinds import Kind, register
+from lazyt.testing.kinds import register
 from lazyt.testing.modes import Mode, mode
 from lazyt.testing.statements import Failure
-from tests.support.fuzz.shrink_source import shrink_lines
+from tests.support.fuzz.checked_lines import CheckedLines
 
 Array = np.ndarray[Any, Any]
 # NOTE: BLAS has its own order of sums, and which products are its depends on strides, thus on what is fused.
@@ -225,50 +225,13 @@ def check_training(lines: Sequence[str] | str) -> Failure | None:
     return None
 
 
-_SCRIPT = '''"""{title}: training whose values depend on how its program is divided."""
-from tests.support.fuzz.training import check_training
-
-failure = check_training("""
-{lines}
-""")
-assert failure is None, failure.message
-'''
-
-
-class Trainings(Kind):
+class Trainings(CheckedLines):
     """Training, from what makes the parameters on."""
 
     name = "training"
     agrees = "itself undivided, and planned anew"
-
-    def write(self, seed: int, tell: Callable[[list[str]], None]) -> Program:
-        """The writer of the program of a seed, done."""
-        w = Program(seed)
-        tell(w.lines)
-        return w
-
-    def run(self, seed: int, writer: Program, covered: Any) -> Failure | None:
-        """Run it in each way."""
-        covered.modes["training"] += 1
-        return check_training(writer.lines)
-
-    def again(self, lines: Sequence[str], failure: Failure) -> Failure | None:
-        """Run a program as far as it takes to see whether it fails in the same way."""
-        try:
-            return check_training(lines)
-        except SyntaxError:
-            return None
-
-    def script(self, title: str, lines: Sequence[str]) -> str:
-        """A script that runs a program in each way, and fails while they differ."""
-        return _SCRIPT.format(title=title, lines="\n".join(lines))
-
-    def includes(self, lines: Sequence[str]) -> bool:
-        """Whether a program is one of these."""
-        return any(line.startswith(START) for line in lines)
-
-    check = staticmethod(check_training)
-    shrink = staticmethod(shrink_lines)
+    start, fault = START, "training whose values depend on how its program is divided"
+    checked, written = staticmethod(check_training), Program
 
 
 register(Trainings(), 187)
