@@ -1,4 +1,4 @@
-"""The LLVM IR of what thread_pool_ir.py asks of a platform: floating-point state, pausing, sleeping, CPU affinity."""
+"""The LLVM IR of what thread_pool_ir.py asks of a platform: floating-point state, time, sleep, CPU affinity."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from lazyt.ir.records import dataclass
 
 @dataclass(frozen=True)
 class Platform:
-    """The platform-dependent parts of the runtime: pausing, sleeping, signal masks and CPU affinity of workers."""
+    """The platform-dependent parts of the runtime: pausing, sleeping, time, signal masks, CPU affinity of workers."""
 
     architecture: str  # 'x86_64', 'aarch64' or another
     futex: int | None  # number of the futex system call, or None: a mutex and a condition variable
     sig_block: int
     blocked_signals: bytes
+    clock: int  # number of the monotonic clock
     affinity: bool  # whether threads can be kept off CPUs: Linux's calls
 
 
@@ -74,6 +75,21 @@ define internal i64 @float_reset() nounwind {
 }
 define internal void @float_restore(i64 %found) nounwind {
   ret void
+}
+"""
+
+# Nanoseconds of a clock that never goes back.
+_TIME = """
+declare i32 @clock_gettime(i32, ptr)
+define internal i64 @now() nounwind {
+  %time = alloca [2 x i64], align 8
+  %r = call i32 @clock_gettime(i32 $CLOCK, ptr %time)
+  %seconds = load i64, ptr %time, align 8
+  %rest.at = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %rest.at, align 8
+  %whole = mul i64 %seconds, 1000000000
+  %all = add i64 %whole, %rest
+  ret i64 %all
 }
 """
 
@@ -233,9 +249,9 @@ def pause_of(platform: Platform) -> str:
 
 
 def platform_text(platform: Platform) -> str:
-    """`@float_reset`, `@float_restore`, `@sleep_init`, `@wait`, `@wake`, `@place` and `@unplace`."""
+    """`@float_reset`, `@float_restore`, `@now`, `@sleep_init`, `@wait`, `@wake`, `@place` and `@unplace`."""
     _, pause_declaration = _PAUSE.get(platform.architecture, ("", ""))
     floats = {"x86_64": _FLOAT_X86, "aarch64": _FLOAT_AARCH64}
     sleep = _SLEEP_CONDITION if platform.futex is None else _SLEEP_FUTEX
     place = _PLACE_AFFINITY if platform.affinity else _PLACE_ANYWHERE
-    return "\n".join((pause_declaration, floats.get(platform.architecture, _FLOAT_OTHER), sleep, place))
+    return "\n".join((pause_declaration, floats.get(platform.architecture, _FLOAT_OTHER), _TIME, sleep, place))

@@ -21,6 +21,7 @@ import signal
 import struct
 import sys
 import threading
+import time
 from array import array
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ def current_platform() -> Platform:
         architecture = "aarch64"
     futex = _FUTEX_NUMBERS.get(architecture) if sys.platform == "linux" else None
     affinity = switches["place"] and all(llvm.address_of_symbol(name) for name in AFFINITY)
-    return Platform(architecture, futex, int(signal.SIG_BLOCK), _signal_mask(), affinity)
+    return Platform(architecture, futex, int(signal.SIG_BLOCK), _signal_mask(), time.CLOCK_MONOTONIC, affinity)
 
 
 def usable_cpus() -> int:

@@ -7,7 +7,8 @@ The caller closes the state, writes the region (rows, table, total), opens it un
 generation and works too. A worker claims a chunk by moving `state` on by one. A claim that succeeds
 proves that the region which the worker read is the one that is open: the generation is part of the
 word, and a region is written only while closed. Idle workers watch the generation for a while, then
-sleep on it (a futex on the upper half of `state`).
+sleep on it (a futex on the upper half of `state`). To wake one takes up to 150 us on a virtual machine, so the while is
+longer than what Python does between the syncs of a loop.
 
     avoided   the CPU that workers are kept off: the caller's when it last opened a region
 
@@ -34,9 +35,11 @@ MAX_WORKERS = 255
 # that calls it as its epilogue, and as much again for whatever else is native (BLAS).
 STACK = 2 * (FRAME + LIBRARY_FRAME + WORKSPACE)
 ROW_FIELDS = 5
-# About 50 us on x86: longer than the gap between the regions of one program.
-WORKER_SPINS = 1000
-CALLER_SPINS = 4000
+# Nanoseconds that a worker watches for the next region, and a caller for the last chunks of its own, before they sleep.
+WORKER_WATCHES = 200_000
+CALLER_WATCHES = 200_000
+# Looks between two looks at the clock. NOTE: a pause takes 10 to 50 ns: what is counted in pauses is no time.
+LOOKS = 128
 # More workers than these have others to take their chunks, and to move them all takes long.
 MAX_PLACED = 15
 
@@ -189,6 +192,17 @@ out:
   ret void
 }
 
+; when a watch of so many nanoseconds ends, that begins now if %until is 0; 0 if it is over
+define internal i64 @ends(i64 %until, i64 %long) nounwind {
+  %now = call i64 @now()
+  %first = icmp eq i64 %until, 0
+  %later = add i64 %now, %long
+  %end = select i1 %first, i64 %later, i64 %until
+  %over = icmp sge i64 %now, %end
+  %found = select i1 %over, i64 0, i64 %end
+  ret i64 %found
+}
+
 define internal ptr @worker(ptr %unused) nounwind {
 entry:
   %workspace = alloca i8, i64 $WORKSPACE, align 64
@@ -200,7 +214,8 @@ watch:
   %seen = phi i64 [ -1, %entry ], [ %seen, %awake ], [ %gen, %serve ]
   br label %spin
 spin:
-  %k = phi i64 [ 0, %watch ], [ %k.next, %idle ]
+  %k = phi i64 [ 0, %watch ], [ %k.next, %idle ], [ %k.next, %clock ]
+  %until = phi i64 [ 0, %watch ], [ %until, %idle ], [ %end, %clock ]
   %word = load atomic i64, ptr @state acquire, align 8
   %gen = lshr i64 %word, 32
   %new = icmp ne i64 %gen, %seen
@@ -208,7 +223,12 @@ spin:
 idle:
   $PAUSE
   %k.next = add i64 %k, 1
-  %again = icmp slt i64 %k.next, $WORKER_SPINS
+  %part = and i64 %k.next, $LOOKS_MASK
+  %timed = icmp eq i64 %part, 0
+  br i1 %timed, label %clock, label %spin
+clock:
+  %end = call i64 @ends(i64 %until, i64 $WORKER_WATCHES)
+  %again = icmp ne i64 %end, 0
   br i1 %again, label %spin, label %sleep
 sleep:
   %s0 = atomicrmw add ptr @sleepers, i32 1 seq_cst
@@ -258,14 +278,20 @@ join:
   %total.low = trunc i64 %total to i32
   br label %spin
 spin:
-  %k = phi i64 [ 0, %join ], [ %k.next, %pause ]
+  %k = phi i64 [ 0, %join ], [ %k.next, %pause ], [ %k.next, %clock ]
+  %until = phi i64 [ 0, %join ], [ %until, %pause ], [ %end, %clock ]
   %d = load atomic i32, ptr @done acquire, align 4
   %all = icmp eq i32 %d, %total.low
   br i1 %all, label %out, label %pause
 pause:
   $PAUSE
   %k.next = add i64 %k, 1
-  %again = icmp slt i64 %k.next, $CALLER_SPINS
+  %part = and i64 %k.next, $LOOKS_MASK
+  %timed = icmp eq i64 %part, 0
+  br i1 %timed, label %clock, label %spin
+clock:
+  %end = call i64 @ends(i64 %until, i64 $CALLER_WATCHES)
+  %again = icmp ne i64 %end, 0
   br i1 %again, label %spin, label %park
 park:
   call void @unplace()
@@ -459,8 +485,10 @@ def render(platform: Platform) -> tuple[str, str]:
         "MAX_PLACED": MAX_PLACED,
         "STACK": STACK,
         "WORKSPACE": WORKSPACE,
-        "WORKER_SPINS": WORKER_SPINS,
-        "CALLER_SPINS": CALLER_SPINS,
+        "WORKER_WATCHES": WORKER_WATCHES,
+        "CALLER_WATCHES": CALLER_WATCHES,
+        "LOOKS_MASK": LOOKS - 1,
+        "CLOCK": platform.clock,
         **VALUES,
     }
     digest = hashlib.sha256(source.substitute(values, P="p").encode()).hexdigest()

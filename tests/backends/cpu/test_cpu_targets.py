@@ -124,7 +124,7 @@ def test_the_runtime(target: engine.Host) -> None:
     there = dataclasses.replace(here, architecture=target.architecture, futex=futex, affinity=bool(futex))
     text, _ = thread_pool_ir.render(there)
     others = {s for s in needed(target, text) - FROM_C if not s.startswith(("pthread_", "Py", "_Py"))}
-    assert others <= ({"syscall", *thread_platform_ir.AFFINITY} if futex else set()), others
+    assert others <= {"clock_gettime", *(("syscall", *thread_platform_ir.AFFINITY) if futex else ())}, others
 
 
 def test_tiles_of_rows_and_launches(target: engine.Host) -> None:
