@@ -26,6 +26,7 @@ CASES = {
     "two places": (3, 6, (3, 4), 40, (3, 3), (1, 1), (0, 0), (1, 1)),
     "one feature": (2, 6, (9, 9), 1, (3, 3), (2, 2), (0, 0), (1, 1)),
     "more features than a unit": (2, 2, (5, 5), 1500, (3, 3), (2, 2), (1, 1), (1, 1)),
+    "deep filters of small images": (6, 40, (4, 4), 150, (3, 3), (1, 1), (1, 1), (1, 1)),
     "along one axis": (4, 3, (31,), 11, (5,), (2,), (2,), (1,)),
     "parts of an image": (1, 2, (70, 70), 70, (3, 3), (1, 1), (0, 0), (1, 1)),
     "rows that are too long to copy in parts": (1, 40, (7, 900), 3, (3, 3), (2, 1), (2, 3), (2, 1)),
@@ -57,9 +58,16 @@ def plain(x, w, strides, padding, dilations):
     return y
 
 
+# How a convolution is computed; of 'few', vectors lie along the features too, and units have few of them, or as many
+# places as they can.
+FORMS = ("features", "few", "places")
+
+
 def run(case, dtype, form, monkeypatch, epilogue=True):
     """The convolution, one of which an epilogue reads alone, and the gradients by both operands."""
     monkeypatch.setattr(convolutions, "ALONG_FEATURES", 1e-9 if form == "places" else 1e9)
+    monkeypatch.setattr(convolutions, "STAYS", -1 if form == "few" else 1 << 60)
+    monkeypatch.setattr(convolutions, "FRAMES", 0)
     monkeypatch.setattr(convolutions, "TRANSPOSED", 0)
     monkeypatch.setattr(convolutions, "PACKED", 0)
     forget()
@@ -89,7 +97,7 @@ def test_forms_agree_with_plain_loops_and_each_other(case, monkeypatch):
     want = plain(x.astype(np.float64), w.astype(np.float64), *CASES[case][5:])
     depth = max(math.prod(w.shape[1:]), 1)
     found = {}
-    for form in ("features", "places"):
+    for form in FORMS:
         found[form], _ = run(case, "float32", form, monkeypatch)
         y, alone, *gradients = found[form]
         bound = 1e-6 * depth * 25
@@ -101,8 +109,9 @@ def test_forms_agree_with_plain_loops_and_each_other(case, monkeypatch):
         for v, by in zip((x, w), gradients, strict=True):
             scale = 1 + float(np.abs(v * by).sum())
             assert abs(float((v.astype(np.float64) * by).sum()) - total) < 1e-4 * scale
-    for p, q in zip(*found.values(), strict=True):
+    for p, q, r in zip(*found.values(), strict=True):
         np.testing.assert_array_equal(p, q)
+        np.testing.assert_array_equal(p, r)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "int64"])
@@ -110,7 +119,7 @@ def test_forms_agree_with_plain_loops_and_each_other(case, monkeypatch):
 def test_other_dtypes(case, dtype, monkeypatch):
     x, w = operands(case, dtype)
     want = plain(x, w, *CASES[case][5:])
-    for form in ("features", "places"):
+    for form in FORMS:
         (y, *_), _ = run(case, dtype, form, monkeypatch)
         np.testing.assert_allclose(y, want, rtol=0, atol=1e-10)
 
@@ -127,6 +136,33 @@ def test_bits_do_not_depend_on_threads(case, monkeypatch):
     finally:
         lt.set_num_threads(before)
     assert len(found) == 1
+
+
+def test_deep_filters_are_read_by_many_places(monkeypatch):
+    """The filters of a stage of small images do not stay in a cache: units have few of them, and whole images."""
+    units = []
+    spied = convolutions.Convolution._pack_filters
+
+    def spy(self, *args):
+        units.append(self._unit_places)
+        return spied(self, *args)
+
+    monkeypatch.setattr(convolutions.Convolution, "_pack_filters", spy)
+    before = lt.get_num_threads()
+    try:
+        lt.set_num_threads(2)
+        for channels, size in ((512, 4), (64, 8)):
+            forget()
+            w, x = lt.ones((channels, channels, 3, 3)), lt.ones((32, channels, size, size))
+            assert nn.functional.conv2d(x, w, padding=1)[0, 0, 1, 1].item() == 9 * channels
+    finally:
+        lt.set_num_threads(before)
+    deep, flat = units
+    assert deep.features <= 128
+    assert deep.rows == 0
+    assert deep.images >= 8
+    assert flat.features == 64
+    assert flat.rows == 10
 
 
 @pytest.mark.parametrize("seed", range(12))

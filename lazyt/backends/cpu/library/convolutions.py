@@ -15,6 +15,7 @@ from lazyt.backends.cpu.library.gemm_pack import pack_text
 from lazyt.backends.cpu.library.gemm_tile import AT, KC, SCRATCH, Tile
 from lazyt.backends.cpu.library.products import PRODUCT_GRAIN, Choice, Product, code_of, epilogue_alone, fill, tile_for
 from lazyt.backends.cpu.thread_pool import get_num_threads
+from lazyt.forking import cached_property
 from lazyt.ir import graph as g
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 # Places of a unit, at least: so many meet a panel of features while it is in the first-level cache.
 PLACES = 48
+# Filters of at most so many bytes stay in the cache from unit to unit.
+STAYS = 3 << 18
+# What a copy of x before all units costs, in reads of it: it is read and written while nothing is computed.
+FRAMES = 6
 # A unit copies at most so many bytes of x, with zeros around it.
 WINDOW = 1 << 18
 # A chunk of images that are copied with zeros around them has so many elements.
@@ -168,7 +173,7 @@ class Convolution(Product):
         """Whether whole images are copied, with zeros around them."""
         if not any(self._attrs.padding):
             return False
-        return self.choice.form != "features" or not self._unit_places().rows
+        return self.choice.form != "features" or not self._unit_places.rows
 
     @property
     def modules(self) -> list[tuple[str, str]]:
@@ -183,7 +188,7 @@ class Convolution(Product):
     @property
     def workspace(self) -> int:
         if self.choice.form == "features":
-            return SCRATCH + (WINDOW if self._unit_places().rows else 0)
+            return SCRATCH + (WINDOW if self._unit_places.rows else 0)
         return SCRATCH if self.choice.on_stack else 0
 
     def rows(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
@@ -294,7 +299,7 @@ class Convolution(Product):
     def _features(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         b, c, ch = self.bound, self.call, self.choice
         node, tile, size = c.node, self.tile, c.node.dtype.itemsize
-        features, images, part, window = self._unit_places()
+        features, images, part, window = self._unit_places
         offsets, places, _ = self._tables(window)
         if window:
             places = places[:part]
@@ -350,25 +355,56 @@ class Convolution(Product):
             (base, offset), "across", head, panels, size, "B", batch, rows, table, patches, -last, last * columns
         )  # fmt: skip
 
+    @cached_property
     def _unit_places(self) -> _Unit:
-        """What a unit has: whole images, or parts of one; all of it fits a cache."""
+        """What a unit has: whole images, or parts of one; all of it fits a cache, and little is read again."""
         ch, tile = self.choice, self.tile
-        high, itemsize = tile.rows[0], self.call.node.dtype.itemsize
         # NOTE: whole panels, unless all features.
-        widest = SCRATCH // (PLACES * _place_bytes(tile, tile.columns, itemsize, ch.on_stack)) * tile.columns
+        widest = SCRATCH // (PLACES * self._place_bytes(tile.columns)) * tile.columns
         features = min(ch.m, max(widest, tile.columns))
-        most = max(SCRATCH // _place_bytes(tile, features, itemsize, ch.on_stack), high)
-        total, threads = max(ch.n * ch.count, 1), get_num_threads()
+        found = self._unit_of(features, window=True)
+        if ch.m * ch.k * self.call.node.dtype.itemsize <= STAYS:
+            return found
+        least = self._moved(found)
+        while True:
+            window = self._unit_of(features, window=True)
+            for unit in (window, self._unit_of(features, window=False)) if window.rows else (window,):
+                moved = self._moved(unit)
+                if moved < least:
+                    found, least = unit, moved
+            if features <= tile.columns:
+                return found
+            features = max(-(-features // (2 * tile.columns)) * tile.columns, tile.columns)
+
+    def _place_bytes(self, features: int) -> int:
+        return _place_bytes(self.tile, features, self.call.node.dtype.itemsize, self.choice.on_stack)
+
+    def _unit_of(self, features: int, window: bool) -> _Unit:
+        """One of so many features; it copies what it reads only if it may."""
+        ch, tile = self.choice, self.tile
+        most = max(SCRATCH // self._place_bytes(features), tile.rows[0])
+        total, threads = max(ch.n * ch.count, 1) * -(-ch.m // max(features, 1)), get_num_threads()
         if threads > 1:
             worth = max(PRODUCT_GRAIN // max(features * ch.k, 1), PLACES)
             most = min(most, max(-(-total // (4 * threads)), worth))
-        if any(self._attrs.padding) and (window := self._windows(most, itemsize)) is not None:
-            return _Unit(features, *window)
+        if window and any(self._attrs.padding):
+            windows = self._windows(most, self.call.node.dtype.itemsize)
+            if windows is not None:
+                return _Unit(features, *windows)
         if ch.n <= most:
             return _Unit(features, min(max(most // max(ch.n, 1), 1), max(ch.count, 1)), max(ch.n, 1), 0)
         parts = -(-ch.n // most)
         part = -(-ch.n // parts)
         return _Unit(features, 1, min(-(-part // tile.lanes) * tile.lanes, most), 0)
+
+    def _moved(self, unit: _Unit) -> int:
+        """Bytes that go through a unit's cache, of filters that do not stay there."""
+        ch, size = self.choice, self.call.node.dtype.itemsize
+        groups = -(-ch.count // unit.images) * -(-ch.n // unit.part)
+        images = math.prod(self._image) * ch.count
+        blocks = -(-ch.m // unit.features)
+        copies = 2 * blocks if unit.rows else blocks + FRAMES * any(self._attrs.padding)
+        return (ch.m * ch.k * groups + images * copies) * size
 
     def _windows(self, most: int, itemsize: int) -> tuple[int, int, int] | None:
         """Images, places and rows of x of a unit that copies what it reads; None if that is too much.
