@@ -100,7 +100,7 @@ class Binding(KernelRows):
         self.kept: list[Kept] = []
         known: dict[Any, int] = {}
         for c, p in self.products.items() if self.keeps else ():
-            kept = p.kept if type(p) is library.Product else None
+            kept = p.kept
             if kept is not None:
                 # NOTE: by expressions, because the sizes may be those of a function in the making.
                 same = c.operands[1], c.node.operands[1].shape, kept.form

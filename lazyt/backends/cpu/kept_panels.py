@@ -1,4 +1,4 @@
-"""Panels of a product's right operand that stay packed from run to run, as long as the operand is as it was.
+"""Panels of a product's right operand, or a convolution's filters, that stay packed as long as these are as they were.
 
 A plan that is no part of a training step names the operands that it packs (`Kept`). A run finds the panels of each by
 the buffer that it lies in. The second run that reads a buffer as it was packs into memory that stays, and later ones,

@@ -15,7 +15,7 @@ from lazyt import nn
 from lazyt.backends.cpu import kept_panels, memory
 from lazyt.backends.cpu.executor import Bound
 from lazyt.backends.cpu.flags import switches
-from lazyt.backends.cpu.library import products
+from lazyt.backends.cpu.library import convolutions, products
 from lazyt.runtime import plan_cache
 from tests.support.plans import forget
 
@@ -33,6 +33,7 @@ def _nothing_is_packed(monkeypatch):
     monkeypatch.setitem(switches, "gemv", False)
     monkeypatch.setattr(kept_panels, "LEAST", 1)
     monkeypatch.setattr(products, "LEAST", 1)
+    monkeypatch.setattr(convolutions, "LEAST", 1)
     lt.memory.set_packed_share(SHARE)
     yield
     lt.memory.set_limit(None)
@@ -115,6 +116,56 @@ def test_weights_that_autocast_rounds(dtype, dots, rows, monkeypatch):
             return model(x).astype("float32")
 
     check_repeats(run, x)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_filters_of_convolutions(threads):
+    """Of strides, of windows of 1, of transposed ones; a unit has them all or a part."""
+    before = lt.get_num_threads()
+    lt.set_num_threads(threads)
+    try:
+        model = nn.Sequential(
+            nn.Conv2d(3, 70, 3, stride=2, padding=1), nn.BatchNorm2d(70), nn.ReLU(), nn.Conv2d(70, 520, 3, padding=1),
+            nn.ReLU(), nn.Conv2d(520, 33, 1), nn.ConvTranspose2d(33, 9, 3, stride=2),
+        ).eval()  # fmt: skip
+        x = tensor(4, 3, 9, 9)
+        with lt.no_grad():
+            check_repeats(model, x)
+            for _ in range(RUNS):
+                values(model, x)
+            packed = lt.memory.packed()
+            for part in (x[:, :, :7, :5], x[:2]):
+                values(model, part)
+            assert lt.memory.packed() == packed > 0, "images of any size read the same"
+    finally:
+        lt.set_num_threads(before)
+
+
+def test_filters_that_many_places_meet_are_packed_each_time():
+    assert convolutions.MOST_PLACES < 50 * 50
+    w = tensor(32, 5, 3, 3, seed=1)
+    with lt.no_grad():
+        check_repeats(
+            lambda x, w: nn.functional.conv2d(x, w, padding=1, stride=1), tensor(1, 5, 50, 50), w, packs=False
+        )
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_filters_that_change_are_packed_anew(stride):
+    x, w = tensor(2, 8, 5, 5), tensor(64, 8, 3, 3, seed=1)
+
+    def run(x, w):
+        return values(lambda x, w: nn.functional.conv2d(x, w, stride=stride), x, w)
+
+    with lt.no_grad():
+        for scale in (1.0, 0.5, 3.0):
+            w *= scale
+            found = [run(x, w) for _ in range(RUNS)]
+            lt.memory.set_packed_share(0)
+            want = run(x, lt.asarray(w.numpy().copy()))
+            lt.memory.set_packed_share(SHARE)
+            for y in found:
+                np.testing.assert_array_equal(y, want)
 
 
 def test_halves():

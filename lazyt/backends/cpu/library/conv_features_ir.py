@@ -21,6 +21,7 @@ from lazyt.backends.cpu.codegen.transpose import Transposer
 from lazyt.backends.cpu.library.conv_pad_ir import framing
 from lazyt.backends.cpu.library.gemm_epilogue import epilogue_text
 from lazyt.backends.cpu.library.gemm_micro import Micro, tables
+from lazyt.backends.cpu.library.gemm_pack import panels_that_stay
 from lazyt.backends.cpu.library.gemm_tile import FIELDS, HEAD, KC, PREFETCH
 from lazyt.backends.cpu.workspace import PARAMETERS, workspace_of
 
@@ -90,6 +91,8 @@ class _Driver:
         sums = workspace_of(f, arg["workspace"])
         rows = f.at("i8", sums, arg["rows_at"])
         offsets = f.at("i64", "%args", arg["offsets"])
+        stays, there, _ = panels_that_stay(f, arg["kept"])
+        panels = f.let(f"select i1 {stays}, ptr {there}, ptr {arg['B']}")
         with f.loop("%begin", "%end", "1") as unit:
             row_blocks, col_blocks = arg["row_blocks"], arg["col_blocks"]
             f0 = f.let(f"mul i64 {f.let(f'urem i64 {unit.index}, {row_blocks}')}, {arg['unit_rows']}")
@@ -99,7 +102,7 @@ class _Driver:
             i0 = f.let(f"mul i64 {f.let(f'urem i64 {rest}, {col_blocks}')}, {arg['part']}")
             # NOTE: units have whole panels, unless they have all features.
             first = f.let(f"mul i64 {f.let(f'udiv i64 {f0}, {self.tile.columns}')}, {arg['b_panel']}")
-            w = f.at(e, arg["B"], first)
+            w = f.at(e, panels, first)
             images = f.smin(f.let(f"sub i64 {arg['count']}, {n0}"), arg["images"])
             part = f.smin(f.let(f"sub i64 {arg['n']}, {i0}"), arg["part"])
             self._addresses(rows, self._image(sums, n0, i0, images), images, part)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from lazyt.backends.cpu.kept_panels import LEAST, Kept
 from lazyt.backends.cpu.library.conv_features_ir import PLACE_AT, PLACE_SIZE, features_text
 from lazyt.backends.cpu.library.conv_ir import CONV_AT, CONV_SIZE, convolution_text
 from lazyt.backends.cpu.library.conv_pad_ir import PAD_AT, PAD_SIZE, pad_text
@@ -17,6 +18,7 @@ from lazyt.backends.cpu.library.products import PRODUCT_GRAIN, Choice, Product, 
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.forking import cached_property
 from lazyt.ir import graph as g
+from lazyt.ir.symbolic import uses_offset
 
 if TYPE_CHECKING:
     from lazyt.backends.common.products import Patches, Value
@@ -35,6 +37,8 @@ WINDOW = 1 << 18
 FRAMED = 1 << 16
 # The images whose filter's gradient is computed together have about so many bytes, as they are copied: some caches'.
 TOGETHER = 1 << 24
+# Packed filters are worth keeping where at most so many places meet them: for more, packing is a thirtieth of the time.
+MOST_PLACES = 2048
 # Bytes of an address of a place.
 ADDRESS = 8
 
@@ -174,6 +178,19 @@ class Convolution(Product):
         if not any(self._attrs.padding):
             return False
         return self.choice.form != "features" or not self._unit_places.rows
+
+    @property
+    def kept(self) -> Kept | None:
+        """The packed filters, which may stay so: where they are an input, and to pack them is a good part."""
+        ch, node, (base, _, offset) = self.choice, self.call.node, self.call.operands[1]
+        if not self.bound.keeps or ch.form != "features" or base.op != "input" or uses_offset(offset):
+            return None
+        nbytes = self._panel() * -(-ch.m // self.tile.columns) * node.dtype.itemsize
+        if nbytes < LEAST or ch.n * ch.count > MOST_PLACES or not _lies_in_order(self.call, self.bound.value):
+            return None
+        assert isinstance(base.attrs, g.Input)
+        form = "filters", node.dtype, self.tile.columns, self.tile.lanes
+        return Kept(base.attrs.index, (self.bound.value(offset), ch.k, ch.m), form, nbytes)
 
     @property
     def modules(self) -> list[tuple[str, str]]:
@@ -325,6 +342,8 @@ class Convolution(Product):
             table, patches,
         )  # fmt: skip
         patches.append((at + AT["B"], b.arena_base, b.offsets[c, "B"]))
+        if c in b.kept_base:
+            patches.append((at + AT["kept"], b.kept_base[c], 0))
         for name, entries in (("offsets", offsets), ("places", places)):
             table[at + PLACE_AT[name]] = len(table) - at
             table.extend(entries)

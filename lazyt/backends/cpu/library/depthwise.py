@@ -64,6 +64,10 @@ class Depthwise(Product):
         return {}
 
     @property
+    def kept(self) -> None:
+        return None
+
+    @property
     def modules(self) -> list[tuple[str, str]]:
         n = self.call.node
         return [depthwise_text(n.dtype, self.tile, _window(n), n.op == "convolve_filter")]

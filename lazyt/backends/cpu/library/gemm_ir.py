@@ -29,8 +29,8 @@ from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.codegen.transpose import Transposer
 from lazyt.backends.cpu.library.gemm_epilogue import epilogue_text
 from lazyt.backends.cpu.library.gemm_micro import DotMicro, Micro
-from lazyt.backends.cpu.library.gemm_pack import Packing
-from lazyt.backends.cpu.library.gemm_tile import DEPTH, FIELDS, FILL, FINISHED, HEAD, KC, PACK_B
+from lazyt.backends.cpu.library.gemm_pack import Packing, panels_that_stay
+from lazyt.backends.cpu.library.gemm_tile import DEPTH, FIELDS, FINISHED, HEAD, KC, PACK_B
 from lazyt.backends.cpu.workspace import PARAMETERS, workspace_of
 from lazyt.ir.records import dataclass
 
@@ -106,11 +106,7 @@ class _Driver:
         tile = workspace_of(f, arg["workspace"])
         packed = f.at("i8", tile, f.let(f"select i1 {on_stack}, i64 {FINISHED}, i64 0"))
         in_place = f.let(f"icmp eq i64 {arg['pack_b']}, 0")
-        is_kept = f.let(f"icmp ne i64 {arg['kept']}, 0")
-        filling = f.let(f"and i64 {arg['kept']}, {FILL}")
-        fills = f.let(f"icmp ne i64 {filling}, 0")
-        address = f.let(f"sub i64 {arg['kept']}, {filling}")
-        kept = f.let(f"inttoptr i64 {address} to ptr")
+        is_kept, kept, fills = panels_that_stay(f, arg["kept"])
         packs = f.let(f"select i1 {is_kept}, i1 {fills}, i1 {f.let(f'xor i1 {in_place}, true')}")
         panels = f.let(f"or i1 {packs}, {is_kept}")
         across = f.let(f"icmp eq i64 {arg['pack_b']}, {PACK_B.index('across')}")

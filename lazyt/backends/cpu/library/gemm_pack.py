@@ -18,7 +18,7 @@ from lazyt.backends.cpu.codegen.looptext import Function, named
 from lazyt.backends.cpu.codegen.source import PairReader, Reader, RowPairReader
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.codegen.transpose import Transposer
-from lazyt.backends.cpu.library.gemm_tile import PACK_FIELDS, PACK_HEAD
+from lazyt.backends.cpu.library.gemm_tile import FILL, PACK_FIELDS, PACK_HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +41,17 @@ def pack_text(dtype: np.dtype, tile: Tile, kind: str, source: Source | None = No
     return Packing(dtype, tile, source).text(kind)
 
 
+def panels_that_stay(f: Function, kept: str) -> tuple[str, str, str]:
+    """Of the argument `kept`: whether panels stay, where, and whether they are to be packed now."""
+    filling = f.let(f"and i64 {kept}, {FILL}")
+    address = f.let(f"sub i64 {kept}, {filling}")
+    return (
+        f.let(f"icmp ne i64 {kept}, 0"),
+        f.let(f"inttoptr i64 {address} to ptr"),
+        f.let(f"icmp ne i64 {filling}, 0"),
+    )
+
+
 class Packing:
     def __init__(self, dtype: np.dtype, tile: Tile, source: Source | None = None, pairs: bool = False) -> None:
         self.tile, self.pairs = tile, pairs
@@ -58,11 +69,14 @@ class Packing:
         for i, field in enumerate(PACK_FIELDS):
             self.arg[field] = f.load("ptr" if field in ("from", "to") else "i64", f.at("i64", "%args", str(i)))
         arg = self.arg
-        with f.loop("%begin", "%end", "1") as unit:
+        stays, there, fills = panels_that_stay(f, arg["kept"])
+        to = f.let(f"select i1 {stays}, ptr {there}, ptr {arg['to']}")
+        is_done = f.let(f"and i1 {stays}, {f.let(f'xor i1 {fills}, true')}")
+        with f.loop("%begin", f.let(f"select i1 {is_done}, i64 %begin, i64 %end"), "1") as unit:
             inside = f.let(f"urem i64 {unit.index}, {arg['units']}")
             number = f.let(f"udiv i64 {unit.index}, {arg['units']}")
             source = f.at(self.reader.element, arg["from"], self._batch(number))
-            target = f.at(e, arg["to"], f.let(f"mul i64 {number}, {arg['to_batch']}"))
+            target = f.at(e, to, f.let(f"mul i64 {number}, {arg['to_batch']}"))
             target = f.at(e, target, f.let(f"mul i64 {inside}, {arg['to_unit']}"))
             self._kinds[kind](inside, source, target)
         f.line("ret void")

@@ -50,7 +50,11 @@ SIZE = HEAD + 3 * MAX_BATCH
 PACK_B = ("", "panel", "across")
 FILL = 1
 # Entries of a packing's arguments.
-PACK_FIELDS = ("rows", "cols", "row_step", "col_step", "to_unit", "to_row", "units", "batch", "to_batch", "from", "to")
+PACK_FIELDS = (
+    "rows", "cols", "row_step", "col_step", "to_unit", "to_row", "units", "batch", "to_batch", "from", "to",
+    # As of a product: where panels that stay are, instead of `to`; nothing is to be done if they are packed.
+    "kept",
+)  # fmt: skip
 PACK_AT = {name: i for i, name in enumerate(PACK_FIELDS)}
 PACK_HEAD = len(PACK_FIELDS)
 PACK_SIZE = PACK_HEAD + 2 * MAX_BATCH

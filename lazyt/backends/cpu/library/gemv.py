@@ -41,6 +41,10 @@ class Gemv(Product):
         return {}
 
     @property
+    def kept(self) -> None:
+        return None
+
+    @property
     def workspace(self) -> int:
         return FINISHED if self.choice.on_stack else 0
 

@@ -136,6 +136,10 @@ class PhasedConvolution(Product):
         return {"A": p.groups * self._of_group(p) * self.call.node.dtype.itemsize}
 
     @property
+    def kept(self) -> None:
+        return None
+
+    @property
     def modules(self) -> list[tuple[str, str]]:
         a, tile, dtype = self.call.node.attrs, self.tile, self.call.node.dtype
         assert isinstance(a, g.Convolution)

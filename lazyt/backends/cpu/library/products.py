@@ -485,6 +485,8 @@ class Product(products.Product):
         table.extend(args)
         b._address(*source, source[0].dtype.itemsize, at + PACK_AT["from"], patches, shift)
         patches.append((at + PACK_AT["to"], b.arena_base, b.offsets[c, name] + first * c.node.dtype.itemsize))
+        if name == "B" and c in b.kept_base:
+            patches.append((at + PACK_AT["kept"], b.kept_base[c], 0))
         grain = max(16384 * units // max(size, 1), 1)
         text = pack_text(c.node.dtype, self.tile, kind, self.choice.sources["AB".index(name)])
         rows.append([code_of(*text), at, units * count, grain, 0])
