@@ -478,10 +478,7 @@ class Product(products.Product):
         b, c = self.bound, self.call
         at = len(table)
         args = fill(PACK_SIZE, PACK_AT, {"units": units, "batch": len(batch), "to_batch": size, **head})
-        count = 1
-        for i, (e, s) in enumerate(batch):
-            args[PACK_HEAD + 2 * i : PACK_HEAD + 2 * i + 2] = [e, s]
-            count *= e
+        args[PACK_HEAD : PACK_HEAD + 2 * len(batch)] = [n for both in batch for n in both]
         table.extend(args)
         b._address(*source, source[0].dtype.itemsize, at + PACK_AT["from"], patches, shift)
         patches.append((at + PACK_AT["to"], b.arena_base, b.offsets[c, name] + first * c.node.dtype.itemsize))
@@ -489,7 +486,7 @@ class Product(products.Product):
             patches.append((at + PACK_AT["kept"], b.kept_base[c], 0))
         grain = max(16384 * units // max(size, 1), 1)
         text = pack_text(c.node.dtype, self.tile, kind, self.choice.sources["AB".index(name)])
-        rows.append([code_of(*text), at, units * count, grain, 0])
+        rows.append([code_of(*text), at, units * math.prod(e for e, _ in batch), grain, 0])
 
     def _unit(self) -> tuple[int, int, int, int]:
         """Rows and columns of a unit, columns of a group, rows of a chunk.
