@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.graph import Convolution
-from lazyt.ir.passes.lower_convolution import UNROLLED, convolved
+from lazyt.ir.passes.lower_convolution import convolved, is_depthwise
 from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.definition import PRODUCT, OpDef, define, require_kind, result_type
@@ -69,13 +68,10 @@ def convolve(
     """(N, C, *extents) with (O, C / groups, *sizes) gives (N, O, *counts); all of one dtype."""
     x = padded(b, x, padding, 0)
     require_windows(name, x, sizes, dilations)
-    features = None
-    if groups > 1 and hint(x.shape[1]) == hint(w.shape[0]) == groups and math.prod(sizes) <= UNROLLED:
-        # A sum over each window's elements relies on it (ir/passes/lower_convolution.py), and so may its readers.
-        features = b.same(x.shape[1], groups)
-        b.same(w.shape[0], groups)
     allowed = winograd and x.dtype == dtypes.float32
     attrs = Convolution(sizes, dilations, strides, groups, (0,) * len(sizes), allowed)
+    # What reads the result of a depthwise one may rely on its features, too.
+    features = groups if is_depthwise(b, x.shape[1], w.shape[0], attrs) else None
     if len(sizes) > 2 and features is None and any(k > 1 for k in sizes):
         return _by_planes(b, x, w, attrs)
     if len(sizes) < 3 and dtypes.kind(x.dtype) != "c" and (groups > 1 or any(k > 1 for k in sizes)):

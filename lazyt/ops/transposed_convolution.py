@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.adjoints import fold, image_of
 from lazyt.ir.graph import Convolution, Window
-from lazyt.ir.passes.lower_convolution import UNROLLED, imaged
+from lazyt.ir.passes.lower_convolution import imaged, is_depthwise
 from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.definition import PRODUCT, OpDef, define, require_kind, result_type
@@ -26,10 +25,8 @@ Sizes = tuple[int, ...]
 
 def _image(b: Builder, y: Node, w: Node, a: Convolution, shape: Shape) -> Node:
     """The adjoint of `convolve` (lazyt/ops/convolution.py) in an image of `shape`, without padding."""
-    apart = a.groups == hint(w.shape[0]) and hint(w.shape[1]) == 1 and math.prod(a.sizes) <= UNROLLED
-    if apart and a.groups > 1:
-        # A sum over each window's elements relies on it (ir/passes/lower_convolution.py).
-        b.same(w.shape[0], a.groups)
+    apart = is_depthwise(b, w.shape[0], shape[1], a)
+    if apart:
         b.same(w.shape[1], 1)
         shape = (shape[0], a.groups, *shape[2:])
     if dtypes.kind(y.dtype) == "c" or (a.groups == 1 and all(k == 1 for k in a.sizes)) or (apart and len(a.sizes) > 2):

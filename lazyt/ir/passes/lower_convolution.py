@@ -108,7 +108,7 @@ def convolved(b: Builder, x: Node, w: Node, a: g.Convolution) -> Node:
     """(N, C, *extents) with (O, C / groups, *sizes) gives (N, O, *counts), without padding, of any dtype."""
     out = a.counts(x.shape[2:])
     features = w.shape[0]
-    if _is_depthwise(b, x.shape[1], features, a):
+    if is_depthwise(b, x.shape[1], features, a):
         total: Node | None = None
         for at in np.ndindex(*a.sizes):
             part = b.slice(x, *_places(x.shape, at, out, a))
@@ -122,7 +122,7 @@ def convolved(b: Builder, x: Node, w: Node, a: g.Convolution) -> Node:
 
 def _by_filter(b: Builder, x: Node, y: Node, a: g.Convolution, shape: g.Shape) -> Node:
     out, (*depth, features) = y.shape[2:], shape
-    if _is_depthwise(b, x.shape[1], features, a):
+    if is_depthwise(b, x.shape[1], features, a):
         total: Node | None = None
         for at in _backwards(a):
             each = b.mul(y, b.slice(x, *_places(x.shape, at, out, a)))
@@ -143,7 +143,7 @@ def _by_filter(b: Builder, x: Node, y: Node, a: g.Convolution, shape: g.Shape) -
 def imaged(b: Builder, y: Node, w: Node, a: g.Convolution, shape: g.Shape) -> Node:
     """The adjoint of `convolved` in the image, which has `shape`."""
     out, images = y.shape[2:], y.shape[0]
-    if _is_depthwise(b, shape[1], w.shape[0], a):
+    if is_depthwise(b, shape[1], w.shape[0], a):
         total: Node | None = None
         for at in _backwards(a):
             starts, _, steps = _places(shape, at, out, a)
@@ -167,8 +167,13 @@ def _is_point(a: g.Convolution) -> bool:
     return all(k == 1 for k in a.sizes)
 
 
-def _is_depthwise(b: Builder, channels: int | Dim, features: int | Dim, a: g.Convolution) -> bool:
-    if a.groups == 1 or math.prod(a.sizes) > UNROLLED or not hint(channels) == hint(features) == a.groups:
+def is_depthwise(b: Builder, channels: int | Dim, features: int | Dim, a: g.Convolution) -> bool:
+    """Whether each group has one channel and one feature, and a small window; the plan holds for such alone, or not."""
+    if a.groups == 1 or math.prod(a.sizes) > UNROLLED:
+        return False
+    if not hint(channels) == hint(features) == a.groups:
+        # NOTE: both are multiples of the groups. One of the guards is enough.
+        _ = b.at_least(channels, a.groups + 1) or b.at_least(features, a.groups + 1)
         return False
     b.same(channels, a.groups)
     b.same(features, a.groups)

@@ -106,3 +106,24 @@ def test_elements_of_a_window_by_phase():
     # Places 2 * i + r of three elements, one of padding: phase 0 meets the middle one, phase 1 those beside it.
     window = Window((1, 3), (1, 2), (1, 1), (0, 1), True)
     assert [[(t.number, t.column) for t in window.taps(0, r)] for r in range(2)] == [[(1, 0)], [(0, 1), (2, 0)]]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("order", [(8, 4), (4, 8)])
+def test_groups_of_several_channels_and_depthwise_have_plans_of_their_own(transposed, order):
+    """One program but for the sizes: what is planned for groups of two channels holds for one, and is much slower."""
+    forget()
+    f = nn.functional.conv_transpose2d if transposed else nn.functional.conv2d
+    for channels in (*order, *order):
+        x = lt.tensor(normal(2, channels, 9, 20), requires_grad=True)
+        w = lt.tensor(normal(channels, channels // 4, 3, 3, seed=1), requires_grad=True)
+        lt.sum(f(x, w, groups=4, padding=1) ** 2).backward()
+        lt.sync()
+        ops = {c.node.op for c in lt.last_sync().plan.schedule.launches if isinstance(c, MatmulCall)}
+        by_planes = {"convolve", "convolve_image", "convolve_filter"}
+        assert (ops == by_planes) is (channels == 4), ops
+        with lt.no_grad():
+            n = channels // 4
+            each = [f(x[:, i : i + n], w[i : i + n], padding=1) for i in range(0, channels, n)]
+            y = lt.concatenate(each, axis=1)
+            np.testing.assert_allclose(f(x, w, groups=4, padding=1).numpy(), y.numpy(), rtol=1e-4, atol=1e-4)
