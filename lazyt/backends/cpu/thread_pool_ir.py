@@ -35,9 +35,8 @@ MAX_WORKERS = 255
 # that calls it as its epilogue, and as much again for whatever else is native (BLAS).
 STACK = 2 * (FRAME + LIBRARY_FRAME + WORKSPACE)
 ROW_FIELDS = 5
-# Nanoseconds that a worker watches for the next region, and a caller for the last chunks of its own, before they sleep.
-WORKER_WATCHES = 200_000
-CALLER_WATCHES = 200_000
+# Nanoseconds that a worker watches for the next region, or a caller for the last chunks of its own, before it sleeps.
+WATCH = 200_000
 # Looks between two looks at the clock. NOTE: a pause takes 10 to 50 ns: what is counted in pauses is no time.
 LOOKS = 128
 # More workers than these have others to take their chunks, and to move them all takes long.
@@ -192,14 +191,22 @@ out:
   ret void
 }
 
-; when a watch of so many nanoseconds ends, that begins now if %until is 0; 0 if it is over
-define internal i64 @ends(i64 %until, i64 %long) nounwind {
+; pause before look number %k of a watch; when the watch ends, 0 while the clock was not asked, -1 if it is over
+define internal i64 @pause(i64 %k, i64 %until) nounwind {
+entry:
+  $PAUSE
+  %part = and i64 %k, $LOOKS_MASK
+  %timed = icmp eq i64 %part, 0
+  br i1 %timed, label %clock, label %on
+on:
+  ret i64 %until
+clock:
   %now = call i64 @now()
   %first = icmp eq i64 %until, 0
-  %later = add i64 %now, %long
+  %later = add i64 %now, $WATCH
   %end = select i1 %first, i64 %later, i64 %until
   %over = icmp sge i64 %now, %end
-  %found = select i1 %over, i64 0, i64 %end
+  %found = select i1 %over, i64 -1, i64 %end
   ret i64 %found
 }
 
@@ -214,21 +221,16 @@ watch:
   %seen = phi i64 [ -1, %entry ], [ %seen, %awake ], [ %gen, %serve ]
   br label %spin
 spin:
-  %k = phi i64 [ 0, %watch ], [ %k.next, %idle ], [ %k.next, %clock ]
-  %until = phi i64 [ 0, %watch ], [ %until, %idle ], [ %end, %clock ]
+  %k = phi i64 [ 0, %watch ], [ %k.next, %idle ]
+  %until = phi i64 [ 0, %watch ], [ %end, %idle ]
   %word = load atomic i64, ptr @state acquire, align 8
   %gen = lshr i64 %word, 32
   %new = icmp ne i64 %gen, %seen
   br i1 %new, label %serve.or.stop, label %idle
 idle:
-  $PAUSE
   %k.next = add i64 %k, 1
-  %part = and i64 %k.next, $LOOKS_MASK
-  %timed = icmp eq i64 %part, 0
-  br i1 %timed, label %clock, label %spin
-clock:
-  %end = call i64 @ends(i64 %until, i64 $WORKER_WATCHES)
-  %again = icmp ne i64 %end, 0
+  %end = call i64 @pause(i64 %k.next, i64 %until)
+  %again = icmp ne i64 %end, -1
   br i1 %again, label %spin, label %sleep
 sleep:
   %s0 = atomicrmw add ptr @sleepers, i32 1 seq_cst
@@ -278,20 +280,15 @@ join:
   %total.low = trunc i64 %total to i32
   br label %spin
 spin:
-  %k = phi i64 [ 0, %join ], [ %k.next, %pause ], [ %k.next, %clock ]
-  %until = phi i64 [ 0, %join ], [ %until, %pause ], [ %end, %clock ]
+  %k = phi i64 [ 0, %join ], [ %k.next, %pause ]
+  %until = phi i64 [ 0, %join ], [ %end, %pause ]
   %d = load atomic i32, ptr @done acquire, align 4
   %all = icmp eq i32 %d, %total.low
   br i1 %all, label %out, label %pause
 pause:
-  $PAUSE
   %k.next = add i64 %k, 1
-  %part = and i64 %k.next, $LOOKS_MASK
-  %timed = icmp eq i64 %part, 0
-  br i1 %timed, label %clock, label %spin
-clock:
-  %end = call i64 @ends(i64 %until, i64 $CALLER_WATCHES)
-  %again = icmp ne i64 %end, 0
+  %end = call i64 @pause(i64 %k.next, i64 %until)
+  %again = icmp ne i64 %end, -1
   br i1 %again, label %spin, label %park
 park:
   call void @unplace()
@@ -485,8 +482,7 @@ def render(platform: Platform) -> tuple[str, str]:
         "MAX_PLACED": MAX_PLACED,
         "STACK": STACK,
         "WORKSPACE": WORKSPACE,
-        "WORKER_WATCHES": WORKER_WATCHES,
-        "CALLER_WATCHES": CALLER_WATCHES,
+        "WATCH": WATCH,
         "LOOKS_MASK": LOOKS - 1,
         "CLOCK": platform.clock,
         **VALUES,

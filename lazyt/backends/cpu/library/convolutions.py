@@ -96,12 +96,6 @@ def _features_tile(tile: Tile, m: int) -> Tile:
     return dataclasses.replace(tile, vectors=vectors, narrow=((8, 4, 2, 1),))
 
 
-def _place_bytes(tile: Tile, m: int, itemsize: int, on_stack: bool) -> int:
-    """Working memory that a place takes: its sums, its address, and its part of a finished result."""
-    line = -(-m // tile.lanes) * tile.lanes
-    return (line + m * int(on_stack)) * itemsize + ADDRESS
-
-
 def _along_places(tile: Tile, m: int, height: int, width: int, depth: int, count: int) -> float:
     """Cycles of one core: vectors lie within a row of places."""
     vectors = -(-height * -(-width // tile.lanes) // tile.vectors) * tile.vectors
@@ -381,22 +375,22 @@ class Convolution(Product):
         # NOTE: whole panels, unless all features.
         widest = SCRATCH // (PLACES * self._place_bytes(tile.columns)) * tile.columns
         features = min(ch.m, max(widest, tile.columns))
-        found = self._unit_of(features, window=True)
+        units = [self._unit_of(features, window=True)]
         if ch.m * ch.k * self.call.node.dtype.itemsize <= STAYS:
-            return found
-        least = self._moved(found)
+            return units[0]
         while True:
-            window = self._unit_of(features, window=True)
-            for unit in (window, self._unit_of(features, window=False)) if window.rows else (window,):
-                moved = self._moved(unit)
-                if moved < least:
-                    found, least = unit, moved
+            if units[-1].rows:
+                units.append(self._unit_of(features, window=False))
             if features <= tile.columns:
-                return found
+                return min(units, key=self._moved)
             features = max(-(-features // (2 * tile.columns)) * tile.columns, tile.columns)
+            units.append(self._unit_of(features, window=True))
 
     def _place_bytes(self, features: int) -> int:
-        return _place_bytes(self.tile, features, self.call.node.dtype.itemsize, self.choice.on_stack)
+        """Working memory that a place takes: its sums, its address, and its part of a finished result."""
+        lanes, on_stack = self.tile.lanes, int(self.choice.on_stack)
+        line = -(-features // lanes) * lanes
+        return (line + features * on_stack) * self.call.node.dtype.itemsize + ADDRESS
 
     def _unit_of(self, features: int, window: bool) -> _Unit:
         """One of so many features; it copies what it reads only if it may."""
