@@ -100,22 +100,22 @@ def _made_of(n: Node, source: Node) -> bool:
     return False
 
 
-def _framed(x: Node) -> tuple[Node, tuple[int, ...]] | None:
+def _framed(b: Builder, x: Node) -> tuple[Node, tuple[int, ...]] | None:
     """What a pad puts as many zeros before as behind, on axes after the first two, and how many."""
     if x.op != "pad":
         return None
     inner, value = x.operands
     assert isinstance(x.attrs, g.Pad)
-    lo = _cut(x.attrs.lo, inner.shape, x.shape)
+    lo = _cut(b, x.attrs.lo, inner.shape, x.shape)
     zero = isinstance(value.attrs, g.Constant) and value.attrs.value == 0
     return (inner, lo[2:]) if zero and lo is not None and lo[:2] == (0, 0) else None
 
 
-def _cut(starts: g.Shape, inner: g.Shape, outer: g.Shape) -> tuple[int, ...] | None:
+def _cut(b: Builder, starts: g.Shape, inner: g.Shape, outer: g.Shape) -> tuple[int, ...] | None:
     """How much longer an array is at both ends of each axis than a part of it; None where it differs."""
     found = []
     for p, d, e in zip(starts, inner, outer, strict=True):
-        if not isinstance(p, int) or p < 0 or d + 2 * p != e:
+        if not isinstance(p, int) or p < 0 or not b.equal(d + 2 * p, e):
             return None
         found.append(p)
     return tuple(found)
@@ -295,7 +295,7 @@ class _Canonicalizer:
     def _with_padding(self, n: Node, x: Node, y: Node) -> Node:
         a = n.attrs
         assert isinstance(a, g.Convolution)
-        if n.op != "convolve_image" and (found := _framed(x)) is not None:
+        if n.op != "convolve_image" and (found := _framed(self.b, x)) is not None:
             x, more = found
             a = replace(a, padding=tuple(p + q for p, q in zip(a.padding, more, strict=True)))
         return self.b.make(n.op, (x, y), a, n.shape, n.dtype)
@@ -311,7 +311,7 @@ class _Canonicalizer:
         if not whole or any(s != 1 for s in a.steps) or y.op == "convolve_filter":
             return self._make(n, (y,))
         x, w = y.operands
-        cut = _cut(a.starts[2:], n.shape[2:], y.shape[2:])
+        cut = _cut(self.b, a.starts[2:], n.shape[2:], y.shape[2:])
         if y.op == "convolve_image":
             if cut is None:
                 return self._make(n, (y,))

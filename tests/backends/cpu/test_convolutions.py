@@ -152,12 +152,18 @@ class TestConvolutions:
         assert b.convolve(x, w, far).shape == (2, 5, 2, 4)
 
 
+@pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("padding", [0, 1, 2])
-def test_the_gradient_of_a_padded_input_computes_no_padding(padding: int) -> None:
+def test_the_gradient_of_a_padded_input_computes_no_padding(padding: int, given: bool) -> None:
+    # A gradient that is given has extents of its own: they are known to be the result's, and not written so.
     x = lt.asarray(np.linspace(-1, 1, 2 * 3 * 6 * 5, dtype=np.float32).reshape(2, 3, 6, 5), copy=True)
     w = lt.asarray(np.linspace(-2, 1, 4 * 3 * 9, dtype=np.float32).reshape(4, 3, 3, 3))
     x.requires_grad_()
-    (lt.nn.functional.conv2d(x, w, padding=padding) ** 2).sum().backward()
+    y = lt.nn.functional.conv2d(x, w, padding=padding)
+    if given:
+        y.backward(lt.asarray(2 * y.detach().numpy()))
+    else:
+        (y**2).sum().backward()
     assert x.grad is not None
     found = x.grad.numpy()
     graph = lt.last_sync().plan.graph
