@@ -32,7 +32,7 @@ from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import HALVES, before_cast, by_products as attention_by_products, halved, is_attention
 from lazyt.ir.builder import Builder
-from lazyt.ir.passes.lower_convolution import by_one_place, by_products
+from lazyt.ir.passes.lower_convolution import by_one_place, by_products, is_depthwise
 from lazyt.ir.passes.phases import by_planes, framed, in_phases
 from lazyt.ir.prims import CONVOLUTIONS, MOVEMENT
 from lazyt.ir.records import dataclass
@@ -285,12 +285,17 @@ class _Canonicalizer:
                 return self._with_padding(n, x, y)
             if self.rewrites.convolutions and in_phases(n):
                 return framed(self.b, n, x, y)
-            wanted = self.rewrites.convolutions and n.op != "convolve_image" and a.groups == 1
+            wanted = self.rewrites.convolutions and n.op != "convolve_image" and not self._is_depthwise(n, x, y)
         else:
             wanted = self.rewrites.convolutions(n)
         if not wanted:
             return by_products(self.b, n, x, y)
         return self._with_padding(n, x, y)
+
+    def _is_depthwise(self, n: Node, x: Node, y: Node) -> bool:
+        a, features = n.attrs, n.shape[-1] if n.op == "convolve_filter" else y.shape[0]
+        assert isinstance(a, g.Convolution)
+        return is_depthwise(self.b, x.shape[1], features, a)
 
     def _with_padding(self, n: Node, x: Node, y: Node) -> Node:
         a = n.attrs

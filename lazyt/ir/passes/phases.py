@@ -130,7 +130,7 @@ def by_planes(b: Builder, n: Node) -> bool:
     a = n.attrs
     assert isinstance(a, g.Convolution)
     filters = (n.shape[-1], n.shape[0]) if n.op == "convolve_filter" else n.operands[1].shape
-    if len(a.sizes) != 2 or max(a.strides) > STEPS or math.prod(a.sizes) > WEIGHTS or not is_depthwise(a, filters):
+    if len(a.sizes) != 2 or max(a.strides) > STEPS or not is_depthwise(a, filters):
         return False
     if a.reach[0] >= REACH[0] or a.reach[1] >= REACH[1]:
         return False
@@ -143,8 +143,8 @@ def by_planes(b: Builder, n: Node) -> bool:
 
 
 def is_depthwise(a: g.Convolution, filters: g.Shape) -> bool:
-    """Whether each group has one channel and one feature; filters: (O, C / groups, *sizes)."""
-    return a.groups > 1 and hint(filters[0]) == a.groups and hint(filters[1]) == 1
+    """Whether each group has one channel and one feature, and a small window; filters: (O, C / groups, *sizes)."""
+    return a.groups > 1 and math.prod(a.sizes) <= WEIGHTS and hint(filters[0]) == a.groups and hint(filters[1]) == 1
 
 
 def framed(b: Builder, n: Node, y: Node, w: Node) -> Node:

@@ -4,8 +4,8 @@
 
 A tile is some places by vectors of features. An element of x is read through the window where it lies, and broadcast;
 w is packed beforehand, in panels of features. A unit is some places of one image, or of several whole images, and some
-of the features. Its sums lie in the thread's working memory, a line of features for each place, and are transposed at
-the end, as the result has its places along its rows.
+of the features of a group. Its sums lie in the thread's working memory, a line of features for each place, and are
+transposed at the end, as the result has its places along its rows.
 
 Order of the sums and epilogues are as in conv_ir.py, whose vectors lie along the places: both give the same bits.
 """
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 
 # Entries after those of every product: tables, images in all, images of a unit, places of a unit in each of them,
 # elements of a line of sums, where the addresses of the places and a finished part are in the working memory (bytes).
+# From group to group of x and the packed w; 'm' features and 'channels' are those of a group.
 # 'unit_rows' are the features of a unit, 'row_blocks' such units, 'col_blocks' units that divide an image.
 # A unit of an image with zeros around it copies 'window_rows' rows of it, 'wide' elements with their zeros, to
 # 'window_at', and reads them there; 'down' are the rows from a row of the result to the next.
 PLACE_FIELDS = (
     "offsets", "places", "x_batch", "count", "images", "part", "line", "rows_at", "transposed_at",
     "window_rows", "window_at", "channels", "height", "width", "top", "left", "wide", "down", "out_width",
+    "groups", "x_group", "b_group",
 )  # fmt: skip
 PLACE_AT = {name: HEAD + i for i, name in enumerate(PLACE_FIELDS)}
 PLACE_SIZE = HEAD + len(PLACE_FIELDS)
@@ -98,14 +100,17 @@ class _Driver:
             f0 = f.let(f"mul i64 {f.let(f'urem i64 {unit.index}, {row_blocks}')}, {arg['unit_rows']}")
             features = f.smin(f.let(f"sub i64 {arg['m']}, {f0}"), arg["unit_rows"])
             rest = f.let(f"udiv i64 {unit.index}, {row_blocks}")
-            n0 = f.let(f"mul i64 {f.let(f'udiv i64 {rest}, {col_blocks}')}, {arg['images']}")
             i0 = f.let(f"mul i64 {f.let(f'urem i64 {rest}, {col_blocks}')}, {arg['part']}")
+            rest = f.let(f"udiv i64 {rest}, {col_blocks}")
+            groups = arg["groups"]
+            group = f.let(f"urem i64 {rest}, {groups}")
+            n0 = f.let(f"mul i64 {f.let(f'udiv i64 {rest}, {groups}')}, {arg['images']}")
             # NOTE: units have whole panels, unless they have all features.
             first = f.let(f"mul i64 {f.let(f'udiv i64 {f0}, {self.tile.columns}')}, {arg['b_panel']}")
-            w = f.at(e, panels, first)
+            w = f.at(e, f.at(e, panels, f.let(f"mul i64 {group}, {arg['b_group']}")), first)
             images = f.smin(f.let(f"sub i64 {arg['count']}, {n0}"), arg["images"])
             part = f.smin(f.let(f"sub i64 {arg['n']}, {i0}"), arg["part"])
-            self._addresses(rows, self._image(sums, n0, i0, images), images, part)
+            self._addresses(rows, self._image(sums, group, n0, i0, images), images, part)
             count = f.let(f"mul i64 {images}, {part}")
             # NOTE: one trip even if there is nothing to add, which makes zeros.
             last_k = f.body.call("i64", "llvm.smax.i64", ("i64", arg["k"]), ("i64", "1"))
@@ -117,17 +122,19 @@ class _Driver:
                 with f.loop("0", features, str(self.tile.columns), [("ptr", b)]) as panel:
                     self._tiles(panel.index, panel.carried[0], kk, rows, count, along, sums, add)
                     panel.next = [f.at(e, panel.carried[0], arg["b_panel"])]
-            self._transposed(sums, (f0, features), n0, i0, images, part)
+            before = f.let(f"mul i64 {group}, {arg['m']}")
+            self._transposed(sums, (f.let(f"add i64 {before}, {f0}"), features), n0, i0, images, part)
         f.line("ret void")
         head = f"define void @{name}({PARAMETERS}) nounwind {{\nentry:"
         return f"{head}\n{f.text()}\n}}"
 
-    def _image(self, workspace: str, n0: str, i0: str, images: str) -> tuple[str, str, str]:
+    def _image(self, workspace: str, group: str, n0: str, i0: str, images: str) -> tuple[str, str, str]:
         """Where the unit's first image is, elements to the next one, and its first entry of `places`."""
         f, e, arg = self.f, self.element, self.arg
         copies = f.let(f"icmp ne i64 {arg['window_rows']}, 0")
         window = f.at("i8", workspace, arg["window_at"])
-        x = f.at(e, arg["A"], f.let(f"mul i64 {n0}, {arg['x_batch']}"))
+        x = f.at(e, arg["A"], f.let(f"mul i64 {group}, {arg['x_group']}"))
+        x = f.at(e, x, f.let(f"mul i64 {n0}, {arg['x_batch']}"))
         with f.when(copies):
             planes = f.let(f"mul i64 {images}, {arg['channels']}")
             above = f.let(f"udiv i64 {i0}, {arg['out_width']}")

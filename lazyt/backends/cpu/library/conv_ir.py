@@ -4,11 +4,11 @@
              A tile is some filters by some vectors of places; a vector lies in one row of the result, so that its
              lanes are neighbours in x. A unit is some rows of one image, and all filters.
 'filter'     w[d, o] = sum over n, i of x[n][offsets[d] + places[i]] * y[n, o, i]
-             A tile is some d by vectors along o (y is packed, transposed). A unit is some d; groups of images follow
-             one another in it, in which places of small images are one sum.
+             A tile is some d by vectors along o (y is packed, transposed). A unit is some d of a group; chunks of
+             images follow one another in it, in which places of small images are one sum.
 
 `offsets` and `places` are tables of element offsets that follow the arguments. Order of the sums, tiles and epilogues
-are as in gemm_ir.py: blocks of KC along d, or along the places of each group of images in turn.
+are as in gemm_ir.py: blocks of KC along d, or along the places of each chunk of images in turn.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.library.gemm_tile import Tile
 
 # Entries after those of every product. 'b_row' is from row to row of x, 'n' the places of an image; of filters
-# 'k' the places of a group of images, 'total' those of all, and batches are groups; C has the sums of images before
-# these if some have 'begun'.
-CONV_FIELDS = ("offsets", "places", "height", "width", "x_batch", "y_batch", "groups", "total", "begun")
+# 'k' the places of a chunk of images, 'total' those of all, and batches are chunks; C has the sums of images before
+# these if some have 'begun'; and from group to group of x and the packed y.
+CONV_FIELDS = (
+    "offsets", "places", "height", "width", "x_batch", "y_batch", "chunks", "total", "begun", "x_group", "y_group",
+)  # fmt: skip
 CONV_AT = {name: HEAD + i for i, name in enumerate(CONV_FIELDS)}
 CONV_SIZE = HEAD + len(CONV_FIELDS)
 
@@ -176,20 +178,25 @@ class _Driver:
     def filter(self, name: str) -> str:
         f, e, arg, t = self.f, self.element, self.arg, self.tile
         with f.loop("%begin", "%end", "1") as unit:
-            d0 = f.let(f"mul i64 {unit.index}, {arg['unit_rows']}")
+            blocks = arg["row_blocks"]
+            d0 = f.let(f"mul i64 {f.let(f'urem i64 {unit.index}, {blocks}')}, {arg['unit_rows']}")
+            group = f.let(f"udiv i64 {unit.index}, {blocks}")
+            own_x = f.at(e, arg["A"], f.let(f"mul i64 {group}, {arg['x_group']}"))
+            own_y = f.at(e, arg["B"], f.let(f"mul i64 {group}, {arg['y_group']}"))
             rows = f.smin(f.let(f"sub i64 {arg['m']}, {d0}"), arg["unit_rows"])
             offsets = f.at("i64", self.offsets, d0)
-            c0 = f.at(e, arg["C"], f.let(f"mul i64 {d0}, {arg['c_row']}"))
-            with f.loop("0", arg["groups"], "1") as group:
-                x = f.at(e, arg["A"], f.let(f"mul i64 {group.index}, {arg['x_batch']}"))
-                y = f.at(e, arg["B"], f.let(f"mul i64 {group.index}, {arg['y_batch']}"))
-                before = f.let(f"mul i64 {group.index}, {arg['k']}")
+            own_c = f.at(e, arg["C"], f.let(f"mul i64 {group}, {arg['n']}"))
+            c0 = f.at(e, own_c, f.let(f"mul i64 {d0}, {arg['c_row']}"))
+            with f.loop("0", arg["chunks"], "1") as chunk:
+                x = f.at(e, own_x, f.let(f"mul i64 {chunk.index}, {arg['x_batch']}"))
+                y = f.at(e, own_y, f.let(f"mul i64 {chunk.index}, {arg['y_batch']}"))
+                before = f.let(f"mul i64 {chunk.index}, {arg['k']}")
                 own = f.smin(f.let(f"sub i64 {arg['total']}, {before}"), arg["k"])
                 # NOTE: one trip even if there is nothing to add, which makes zeros.
                 last_k = f.body.call("i64", "llvm.smax.i64", ("i64", own), ("i64", "1"))
                 with f.loop("0", last_k, str(KC)) as k:
                     kk = f.smin(f.let(f"sub i64 {own}, {k.index}"), str(KC))
-                    before_these = f.let(f"or i64 {arg['begun']}, {f.let(f'or i64 {group.index}, {k.index}')}")
+                    before_these = f.let(f"or i64 {arg['begun']}, {f.let(f'or i64 {chunk.index}, {k.index}')}")
                     add = f.let(f"icmp ne i64 {before_these}, 0")
                     places = f.at("i64", self.places, k.index)
                     b1 = f.at(e, y, f.let(f"mul i64 {k.index}, {t.columns}"))

@@ -54,17 +54,18 @@ def choose_convolution(c: MatmulCall, value: Value) -> Choice:
     n, (x, w) = c.node, c.node.operands
     a = n.attrs
     assert isinstance(a, g.Convolution)
-    depth = value(x.shape[1]) * math.prod(a.sizes)
+    depth = value(x.shape[1]) // a.groups * math.prod(a.sizes)
     tile = tile_for(n.dtype)
     assert tile is not None, f"no convolution of {n.dtype}"
     if n.op == "convolve":
         *outer, width = (value(d) for d in n.shape[2:])
-        m, area, count = value(n.shape[1]), math.prod(outer) * width, value(x.shape[0])
+        m, area, count = value(n.shape[1]) // a.groups, math.prod(outer) * width, value(x.shape[0])
         alone = epilogue_alone(c)
         by_features = _along_features(tile, m, area, depth, count)
         in_order = _lies_in_order(c, value)
         if (
             not in_order
+            or a.groups > 1
             or set(a.strides) != {1}
             or by_features < _along_places(tile, m, math.prod(outer), width, depth, count)
         ):
@@ -72,7 +73,7 @@ def choose_convolution(c: MatmulCall, value: Value) -> Choice:
             return Choice("generated", m, area, depth, count, 0, 0, alone, tile=tile, form="features", pack_b="across")
         fits = m * width * n.dtype.itemsize <= SCRATCH
         return Choice("generated", m, area, depth, count, 0, 0, alone and fits, tile=tile)
-    features = value(w.shape[1])
+    features = value(w.shape[1]) // a.groups
     vectors = min(max(-(-features // tile.lanes), 1), tile.vectors)
     narrow: Tile = dataclasses.replace(tile, vectors=vectors)
     area = math.prod(value(d) for d in w.shape[2:])
@@ -127,27 +128,27 @@ class Convolution(Product):
         images = min(self._together, ch.count) if filters else ch.count
         out = {"X": math.prod(self._image) * images * size} if self._is_framed_before else {}
         if ch.form == "features":
-            out["B"] = self._panel() * -(-ch.m // columns) * size
+            out["B"] = self._attrs.groups * self._panel() * -(-ch.m // columns) * size
         elif filters:
-            out["B"] = images * self._gradients * size
+            out["B"] = images * self._attrs.groups * self._gradients * size
         return out
 
     @property
     def _gradients(self) -> int:
-        """Elements of the packed gradients of an image, of a filter's gradient."""
+        """Elements of the packed gradients of an image, of a group of a filter's gradient."""
         return -(-self.choice.n // self.tile.columns) * self.choice.k * self.tile.columns
 
     @property
-    def _group(self) -> int:
+    def _chunk(self) -> int:
         """Images whose places are one sum, of a filter's gradient."""
         return max(min(KC // max(self.choice.k, 1), self.choice.count), 1)
 
     @property
     def _together(self) -> int:
-        """Images that are copied and packed together, of a filter's gradient: some groups."""
-        copied = math.prod(self._image) * int(self._is_framed_before) + self._gradients
-        group = self._group
-        return max(TOGETHER // max(copied * group * self.call.node.dtype.itemsize, 1), 1) * group
+        """Images that are copied and packed together, of a filter's gradient: some chunks."""
+        copied = math.prod(self._image) * int(self._is_framed_before) + self._attrs.groups * self._gradients
+        chunk = self._chunk
+        return max(TOGETHER // max(copied * chunk * self.call.node.dtype.itemsize, 1), 1) * chunk
 
     @property
     def _attrs(self) -> g.Convolution:
@@ -162,9 +163,19 @@ class Convolution(Product):
         return [channels, *(d + 2 * p for d, p in zip(extents, self._attrs.padding, strict=True))]
 
     @property
+    def _channels(self) -> int:
+        """Of a group."""
+        return self._image[0] // self._attrs.groups
+
+    @property
     def _steps(self) -> list[int]:
         """The strides of x, which is read where it lies: images, channels, and the axes of a plane."""
         return [self.bound.value(s) for s in self.call.operands[0][1]]
+
+    @property
+    def _x_group(self) -> int:
+        """From group to group of an image."""
+        return self._channels * (math.prod(self._image[1:]) if self._is_framed_before else self._steps[1])
 
     @property
     def _is_framed_before(self) -> bool:
@@ -179,12 +190,13 @@ class Convolution(Product):
         ch, node, (base, _, offset) = self.choice, self.call.node, self.call.operands[1]
         if not self.bound.keeps or ch.form != "features" or base.op != "input" or uses_offset(offset):
             return None
-        nbytes = self._panel() * -(-ch.m // self.tile.columns) * node.dtype.itemsize
+        groups = self._attrs.groups
+        nbytes = groups * self._panel() * -(-ch.m // self.tile.columns) * node.dtype.itemsize
         if nbytes < LEAST or ch.n * ch.count > MOST_PLACES or not _lies_in_order(self.call, self.bound.value):
             return None
         assert isinstance(base.attrs, g.Input)
         form = "filters", node.dtype, self.tile.columns, self.tile.lanes
-        return Kept(base.attrs.index, (self.bound.value(offset), ch.k, ch.m), form, nbytes)
+        return Kept(base.attrs.index, (self.bound.value(offset), groups, ch.k, ch.m), form, nbytes)
 
     @property
     def modules(self) -> list[tuple[str, str]]:
@@ -241,12 +253,12 @@ class Convolution(Product):
         return (heights[-1] if heights else 1), width, (tops[-1] if tops else 0), left
 
     def _tables(self, rows: int = 0) -> tuple[list[int], list[int], int]:
-        """Element offsets in x of every (c, k..), and of every place; from row to row of x.
+        """Element offsets in x of every (c, k..) of a group, and of every place; from row to row of x.
 
         With `rows`, planes have so many rows only.
         """
         a = self._attrs
-        channels, *extents = self._image
+        extents = self._image[1:]
         if any(a.padding):
             planes = [rows, *extents[1:]] if rows and len(extents) > 1 else extents
             plane, *steps = [math.prod(planes[i:]) for i in range(len(planes) + 1)]
@@ -260,7 +272,7 @@ class Convolution(Product):
             return out
 
         dilated = [s * e for s, e in zip(steps, a.dilations, strict=True)]
-        depth = grid([channels, *a.sizes], [plane, *dilated])
+        depth = grid([self._channels, *a.sizes], [plane, *dilated])
         counts = [(d - r - 1) // s + 1 for d, r, s in zip(extents, a.reach, a.strides, strict=True)]
         places = grid(counts, [s * e for s, e in zip(steps, a.strides, strict=True)])
         return depth.tolist(), places.tolist(), steps[-2] if len(steps) > 1 else 0
@@ -311,6 +323,7 @@ class Convolution(Product):
         b, c, ch = self.bound, self.call, self.choice
         node, tile, size = c.node, self.tile, c.node.dtype.itemsize
         features, images, part, window = self._unit_places
+        groups = self._attrs.groups
         offsets, places, _ = self._tables(window)
         if window:
             places = places[:part]
@@ -319,17 +332,19 @@ class Convolution(Product):
         line = -(-features // tile.lanes) * tile.lanes
         blocks = max(-(-ch.n // part), 1)
         row_blocks = max(-(-ch.m // features), 1) if features else 1
-        channels, *extents = self._image
+        channels, wide = self._channels, self._image[-1]
         height, width, top, left = self._plane()
         finished = images * part * line * size
         at = self._begin(
             {
                 "m": ch.m, "n": ch.n, "k": ch.k, "b_panel": self._panel(), "c_row": ch.n, "unit_rows": features,
-                "row_blocks": row_blocks, "col_blocks": blocks, "c_batch": ch.m * ch.n, "scratch": int(ch.on_stack),
+                "row_blocks": row_blocks, "col_blocks": blocks, "c_batch": groups * ch.m * ch.n,
+                "scratch": int(ch.on_stack), "groups": groups, "x_group": self._x_group,
+                "b_group": panels * self._panel(),
                 "count": ch.count, "images": images, "part": part, "line": line, "transposed_at": finished,
                 "rows_at": finished + int(ch.on_stack) * features * part * size, "window_rows": window,
                 "window_at": SCRATCH, "channels": channels, "height": height, "width": width, "top": top, "left": left,
-                "wide": extents[-1], "down": self._attrs.strides[0],
+                "wide": wide, "down": self._attrs.strides[0],
                 "out_width": max(b.value(node.shape[-1]), 1),
                 "x_batch": math.prod(self._image) if self._is_framed_before else self._steps[0],
             },
@@ -341,7 +356,7 @@ class Convolution(Product):
         for name, entries in (("offsets", offsets), ("places", places)):
             table[at + PLACE_AT[name]] = len(table) - at
             table.extend(entries)
-        units = row_blocks * blocks * -(-ch.count // images) if ch.m and ch.n else 0
+        units = row_blocks * blocks * groups * -(-ch.count // images) if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(features * images * part * ch.k, 1), 1)
         self._launch(features_text(node.dtype, tile), at, units, grain, rows, table, patches)
 
@@ -352,7 +367,9 @@ class Convolution(Product):
         head = {"rows": ch.k, "cols": ch.m, "row_step": ch.k, "to_unit": self._panel(), "to_row": columns}
         size = panels * self._panel()
         if _lies_in_order(self.call, value):
-            self._pack_from((base, offset), "across", head, panels, size, "B", [], rows, table, patches)
+            groups = self._attrs.groups
+            batch = [(groups, ch.m * ch.k)] if groups > 1 else []
+            self._pack_from((base, offset), "across", head, panels, size, "B", batch, rows, table, patches)
             return
         features, channels, *along = map(value, strides)
         taps = math.prod(self._attrs.sizes)
@@ -396,7 +413,8 @@ class Convolution(Product):
         """One of so many features; it copies what it reads only if it may."""
         ch, tile = self.choice, self.tile
         most = max(SCRATCH // self._place_bytes(features), tile.rows[0])
-        total, threads = max(ch.n * ch.count, 1) * -(-ch.m // max(features, 1)), get_num_threads()
+        places, threads = max(ch.n * ch.count, 1) * self._attrs.groups, get_num_threads()
+        total = places * -(-ch.m // max(features, 1))
         if threads > 1:
             worth = max(PRODUCT_GRAIN // max(features * ch.k, 1), PLACES)
             most = min(most, max(-(-total // (4 * threads)), worth))
@@ -413,11 +431,11 @@ class Convolution(Product):
     def _moved(self, unit: _Unit) -> int:
         """Bytes that go through a unit's cache, of filters that do not stay there."""
         ch, size = self.choice, self.call.node.dtype.itemsize
-        groups = -(-ch.count // unit.images) * -(-ch.n // unit.part)
+        times = -(-ch.count // unit.images) * -(-ch.n // unit.part)
         images = math.prod(self._image) * ch.count
         blocks = -(-ch.m // unit.features)
         copies = 2 * blocks if unit.rows else blocks + FRAMES * any(self._attrs.padding)
-        return (ch.m * ch.k * groups + images * copies) * size
+        return (self._attrs.groups * ch.m * ch.k * times + images * copies) * size
 
     def _windows(self, most: int, itemsize: int) -> tuple[int, int, int] | None:
         """Images, places and rows of x of a unit that copies what it reads; None if that is too much.
@@ -427,13 +445,14 @@ class Convolution(Product):
         ch, a = self.choice, self._attrs
         *heights, width = (self.bound.value(d) for d in self.call.node.shape[2:])
         height = heights[-1] if heights else 1
-        channels, *extents = self._image
+        channels, extents = self._channels, self._image[1:]
         if not (ch.n and ch.count and channels):
             return None
-        whole = math.prod(self._image) * itemsize
+        whole = channels * math.prod(extents) * itemsize
+        images = ch.count if a.groups == 1 else 1  # NOTE: the planes of a group are one after another in an image
         tall = extents[0] if heights else 1
         if ch.n <= most and whole <= WINDOW:
-            return min(most // ch.n, WINDOW // whole, ch.count), ch.n, tall
+            return min(most // ch.n, WINDOW // whole, images), ch.n, tall
         down, reach = (a.strides[0], a.reach[0]) if heights else (1, 0)
         fit = WINDOW // (channels * extents[-1] * itemsize) - reach - 1
         if fit < 0 or width > most:
@@ -443,13 +462,13 @@ class Convolution(Product):
         return 1, rows * width, (rows - 1) * down + reach + 1
 
     def _filter(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
-        """Some groups of images after another: each adds its places to the sums of those before."""
+        """Some chunks of images after another: each adds its places to the sums of those before."""
         ch, together = self.choice, self._together
         offsets, places, _ = self._tables()
-        group = np.arange(self._group, dtype=np.int64)[:, None] * math.prod(self._image) + np.array(places, np.int64)
+        chunk = np.arange(self._chunk, dtype=np.int64)[:, None] * math.prod(self._image) + np.array(places, np.int64)
         entries = {"offsets": len(table), "places": len(table) + len(offsets)}
         table.extend(offsets)
-        table.extend(group.reshape(-1).tolist())
+        table.extend(chunk.reshape(-1).tolist())
         for first in range(0, max(ch.count, 1), together):
             self._add_filters(first, min(together, ch.count - first), entries, rows, table, patches)
 
@@ -460,32 +479,36 @@ class Convolution(Product):
         b, c, ch, tile = self.bound, self.call, self.choice, self.tile
         if self._is_framed_before:
             self._frame(first, count, rows, table, patches)
-        columns, panels, images = tile.columns, -(-ch.n // tile.columns), self._group
-        # A panel has the places of all these images, one after another.
+        columns, panels, images = tile.columns, -(-ch.n // tile.columns), self._chunk
+        groups = self._attrs.groups
+        # A panel has the places of all these images, one after another; first panels of all groups come first.
         panel = count * ch.k * columns
         head = {
-            "rows": ch.k, "cols": ch.n, "row_step": ch.k, "to_unit": panel, "to_row": columns,
+            "rows": ch.k, "cols": ch.n, "row_step": ch.k, "to_unit": groups * panel, "to_row": columns,
             "to_batch": ch.k * columns,
         }  # fmt: skip
         base, _, offset = c.operands[1]
-        batch = [(count, ch.n * ch.k)]
-        source, shift = (base, offset), first * ch.n * ch.k
+        whole = groups * ch.n * ch.k
+        batch = [(groups, ch.n * ch.k), (count, whole)] if groups > 1 else [(count, whole)]
+        source, shift = (base, offset), first * whole
         self._pack_from(
             source, "across", head, panels, panels * ch.k * columns, "B", batch, rows, table, patches, shift
         )  # fmt: skip
         x_batch = math.prod(self._image)
         tall = tile.rows[0]
-        unit = max(-(-ch.m // (2 * get_num_threads()) // tall) * tall, tall)
+        unit = max(-(-ch.m // max(2 * get_num_threads() // groups, 1) // tall) * tall, tall)
+        blocks = max(-(-ch.m // unit), 1)
         at = self._begin(
             {
-                "m": ch.m, "n": ch.n, "k": images * ch.k, "total": count * ch.k, "b_panel": panel, "c_row": ch.n,
-                "unit_rows": unit, "x_batch": images * x_batch, "y_batch": images * ch.k * columns,
-                "groups": max(-(-count // images), 1), "begun": first,
+                "m": ch.m, "n": ch.n, "k": images * ch.k, "total": count * ch.k, "b_panel": groups * panel,
+                "c_row": groups * ch.n, "unit_rows": unit, "row_blocks": blocks, "x_batch": images * x_batch,
+                "y_batch": images * ch.k * columns, "chunks": max(-(-count // images), 1), "begun": first,
+                "x_group": self._x_group, "y_group": panel,
             },
             table, patches, first * x_batch,
         )  # fmt: skip
         patches.append((at + AT["B"], b.arena_base, b.offsets[c, "B"]))
         for name, entry in entries.items():
             table[at + CONV_AT[name]] = entry - at
-        units = -(-ch.m // unit) if ch.m and ch.n else 0
+        units = blocks * groups if ch.m and ch.n else 0
         rows.append([code_of(*convolution_text(c.node.dtype, tile, "filter")), at, units, 1, 0])

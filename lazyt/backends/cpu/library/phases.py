@@ -18,6 +18,7 @@ from lazyt.backends.cpu.library.phases_ir import (
 )
 from lazyt.backends.cpu.library.products import PRODUCT_GRAIN, Choice, Product, code_of, epilogue_alone, fill, tile_for
 from lazyt.ir import graph as g
+from lazyt.ir.passes.phases import in_phases
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
@@ -92,9 +93,8 @@ class Places:
 
 
 def takes(n: Node) -> bool:
-    """Whether a convolution is computed here: a transposed one, or one in groups (that is not depthwise)."""
-    assert isinstance(n.attrs, g.Convolution)
-    return n.op == "convolve_image" or (n.op == "convolve" and n.attrs.groups > 1)
+    """Whether a convolution is computed here: a transposed one, or one in groups (not depthwise) with stride 1."""
+    return in_phases(n)
 
 
 def places_of(n: Node, value: Value) -> Places:
