@@ -105,7 +105,8 @@ class Network:
         n, c, h, w = self.shape
         if n * h * w >= FEW:
             weight, bias = self._parameter(c), self._parameter(c)
-            self._put(f"F.batch_norm(x, None, None, {weight}, {bias}, True)")
+            # NOTE: a weight of nearly 0 leaves rounding errors, which a normalization that follows makes large.
+            self._put(f"F.batch_norm(x, None, None, 1 + {weight}, {bias}, True)")
 
     def _group_norm(self) -> None:
         _, c, h, w = self.shape
@@ -115,7 +116,7 @@ class Network:
 
     def _layer_norm(self) -> None:
         if self.shape[-1] >= FEW:
-            self._put(f"F.layer_norm(x, ({self.shape[-1]},), {self._parameter(self.shape[-1])})")
+            self._put(f"F.layer_norm(x, ({self.shape[-1]},), 1 + {self._parameter(self.shape[-1])})")
 
     def _slice(self) -> None:
         rng, (n, c, h, w) = self.rng, self.shape
