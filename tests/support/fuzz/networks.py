@@ -77,11 +77,13 @@ class Network:
 
     def _conv(self) -> None:
         rng, (n, c, h, w) = self.rng, self.shape
-        features, step, around = rng.choice([1, 3, 8, 16, 20, 33]), rng.randint(1, 2), rng.randint(0, 1)
+        groups = rng.choice([1, 1, *(d for d in range(2, c + 1) if c % d == 0)])
+        each = [1, 3, 8, 16, 20, 33] if groups == 1 else [1, 2, 3]
+        features, step, around = groups * rng.choice(each), rng.randint(1, 2), rng.randint(0, 1)
         high, wide = rng.randint(1, min(4, h)), rng.randint(1, min(4, w))
-        name = self._parameter(features, c, high, wide)
+        name = self._parameter(features, c // groups, high, wide)
         counts = ((d + 2 * around - k) // step + 1 for d, k in ((h, high), (w, wide)))
-        self._put(f"F.conv2d(x, {name}, None, {step}, {around})", (n, features, *counts))
+        self._put(f"F.conv2d(x, {name}, None, {step}, {around}, 1, {groups})", (n, features, *counts))
 
     def _transposed(self) -> None:
         rng, (n, c, h, w) = self.rng, self.shape
