@@ -15,6 +15,7 @@ from lazyt.config import general as settings
 from lazyt.errors import LazytWarning, NotSupportedError
 from lazyt.tracing.call_guards import Guards, TooMany, watched
 from lazyt.tracing.call_site import warn
+from lazyt.tracing.input_groups import InputGroup, group_of
 from lazyt.tracing.inputs import bind_input
 from lazyt.tracing.known_calls import KnownCall, inside, read_before, remember, steps_since, written_over
 from lazyt.tracing.record import begin, slot_of
@@ -31,6 +32,10 @@ __all__ = ["jit"]
 
 # Other arguments than tensors: so many sets of them are remembered.
 MOST_KEYS = 256
+# Who is lazyt's behind the functions that meet an argument: `bind_input`, `_met`, `_call` and `__call__`.
+CALLERS = 4
+# What a function reads by itself is met together at so many places: a function is written for each.
+MOST_GROUPS = 256
 # What is done twice in a row is done each time.
 TWICE = 2
 # So often what the function reads may be found to have changed, before it is only called.
@@ -113,7 +118,8 @@ class Jitted:
                 self._refuse(f"{entry.guards.changed()} changes from call to call", True)
                 return self._reason
             if entry.holds():
-                entry.outer = [*entry.outer, *outer]
+                entry.outer = (*entry.outer, *outer)
+                entry.groups = {}
                 return "it read something for the first time"
         elif self._changes > CHANGES:
             return self._reason
@@ -148,9 +154,13 @@ class Jitted:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tr = local.trace
-        kinds = {*map(type, args)}
-        plain = not kwargs and kinds <= {hooks.tensor, np.ndarray}
-        if not plain or np.ndarray in kinds:
+        plain, lifts = not kwargs, bool(kwargs)
+        for x in args:
+            if type(x) is not hooks.tensor:
+                lifts = True
+                break
+        if lifts:
+            plain = plain and {*map(type, args)} <= {hooks.tensor, np.ndarray}
             args, kwargs = lifted((args, kwargs))
         if tr.watched or tr.eager or not settings["jit"]:
             return self.__wrapped__(*args, **kwargs)
@@ -161,20 +171,16 @@ class Jitted:
         if pos.cut or pos.index >= tr.bound:
             begin()
         entry = self._entries.get(key)
-        if entry is not None:
-            if entry.holds():
-                values = [*values, *entry.outer]
-            else:
-                entry = None
+        if entry is not None and not entry.guards.hold():
+            entry = None
         known = None
         busy = tr.busy
         tr.busy = True
         try:
-            slots = [
-                slot if (slot := x._slot) is not None and slot.step.owner is tr
-                else bind_input(tr, x) if slot is None and x._storage is None else slot_of(tr, x)
-                for x in values
-            ]  # fmt: skip
+            slots = _met(tr, values)
+            if entry is not None and (outer := entry.outer):
+                values = [*values, *outer]
+                slots += entry.met(tr)
             start = tr.pos
             if start.mode is not tr.mode:
                 settle(tr)
@@ -185,7 +191,7 @@ class Jitted:
                 if known is not None and not settings["verify"]:
                     made = known.take(tr, values)
                     if made is not None:
-                        return unflatten(known.tree, made)
+                        return made[0] if known.alone else unflatten(known.tree, made)
                     known = None
         finally:
             tr.busy = busy
@@ -290,24 +296,49 @@ class _Recorded:
             known.results.append(slot)
         if known.last is not tr.pos:
             return "a result was derived anew"
-        known.tree = tree
+        known.tree, known.alone = tree, is_at_leaf(tree)
         return known
 
 
 class _Entry:
     """What the function reads beside its arguments, for some other arguments; calls are remembered under its token."""
 
-    __slots__ = ("arguments", "guards", "outer", "token")
+    __slots__ = ("arguments", "formed", "groups", "guards", "outer", "token")
 
-    def __init__(self, guards: Guards, outer: list[Any]) -> None:
+    def __init__(self, guards: Guards, outer: Sequence[Any]) -> None:
         self.guards = guards
         self.arguments: list[Any] = []  # references to objects among the other arguments
-        self.outer = outer  # who holds the values that it reads by itself, in the order in which it did first
+        self.outer = (*outer,)  # who holds the values that it reads by itself, in the order in which it did first
         self.token = object()
+        self.groups: dict[tuple[Step, Any], InputGroup | None] = {}  # of `outer`, by where they were met
+        self.formed = 0  # so many of them
 
     def holds(self) -> bool:
         """Whether all of it is what it was."""
         return self.guards.hold()
+
+    def met(self, tr: Trace) -> list[Slot]:
+        """The slots of `outer` in this trace."""
+        key = start, ext = tr.pos, tr.ext
+        group = self.groups.get(key)
+        if group is not None and group.bind(tr):
+            return [*group.steps]
+        slots = _met(tr, self.outer)
+        if (key not in self.groups or (group is not None and group.steps != slots)) and self.formed < MOST_GROUPS:
+            self.formed += 1
+            self.groups[key] = group_of(start, ext, self.outer, slots)
+        return slots
+
+
+def _met(tr: Trace, values: Sequence[Any]) -> list[Slot]:
+    """The slots of tensors in this trace, met by a call that its user's line makes."""
+    found: list[Slot] = []
+    for x in values:
+        slot: Slot | None = x._slot
+        if slot is None or slot.step.owner is not tr:
+            slot = bind_input(tr, x, CALLERS) if slot is None and x._storage is None else slot_of(tr, x)
+        found.append(slot)
+    return found
 
 
 def _flattened(args: Any, kwargs: Any) -> tuple[list[Handle], Any]:

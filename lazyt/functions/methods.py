@@ -163,7 +163,7 @@ def item(self: Tensor, *index: Any) -> Any:
     if not index:
         if self.size != 1:
             raise ShapeError(f"item: needs exactly one element, the tensor has shape {self.shape}")
-        return self._scalar("item()")
+        return self._element("item()")
     a = self._array("item()")
     try:
         return a.item(*index)

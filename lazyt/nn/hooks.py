@@ -10,6 +10,7 @@ from lazyt.autograd.custom_rules import custom_vjp
 from lazyt.errors import LazytError, NotSupportedError
 from lazyt.functions.joining import concat
 from lazyt.functions.manipulation import reshape
+from lazyt.tracing.call_guards import CountedDict
 from lazyt.tracing.inplace import requires_grad
 from lazyt.tracing.record import is_grad_enabled
 from lazyt.tracing.tensor_state import Handle
@@ -30,7 +31,7 @@ KINDS = (
     "_state_dict_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
 )  # fmt: skip
 # The hooks of all modules, of the first four kinds. `ANY` has one element if there are some.
-EVERYWHERE: dict[str, dict[int, Any]] = {kind: {} for kind in KINDS[:4]}
+EVERYWHERE: dict[str, dict[int, Any]] = CountedDict((kind, CountedDict()) for kind in KINDS[:4])
 ANY: list[bool] = []
 
 

@@ -305,7 +305,10 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
     # put behind the handles afterwards are not apart by a call, so no other thread gets between.
     locked = bool(tr.refs) or not (native or bound is None)
     forgets = any(s.mode.inference for s in path)
-    text = _text(names, [k for _, k in at], launch, refs, again.n_outputs, n_dead, locked, len(tr.inputs), forgets)
+    text = _text(
+        names, [k for _, k in at], launch, refs, again.n_outputs, n_dead, locked, len(tr.inputs), forgets,
+        bool(tr.metas),
+    )  # fmt: skip
     space = {
         "FIRST_BOUND": FIRST_BOUND, "again": again, "blank": [None] * tr.n_results(), "bound": bound,
         "count": getrefcount, "counters": counters,
@@ -482,11 +485,11 @@ def _listed(again: Written) -> References:
 
 def _text(
     names: dict[str, list[str]], values: list[int], launch: list[str], refs: References, n_outputs: int, n_dead: int,
-    locked: bool, n_inputs: int, forgets: bool,
+    locked: bool, n_inputs: int, forgets: bool, leaves: bool,
 ) -> str:  # fmt: skip
     """The function. names: of the places of results, by what is there; values: which one each of those held gets.
 
-    forgets: whether handles that nobody holds are not left for the next trace.
+    forgets: whether handles that nobody holds are not left for the next trace. leaves: whether some inputs are such.
     """
     held, inputs = names["held"], names["input"]
     more_refs, found, given, left = refs
@@ -538,13 +541,16 @@ def _text(
     # NOTE: `Trace.begin`, where none of what is rare is there.
     if left:  # what was recorded meanwhile is pending, so the trace goes on
         text += ["if tr.pos is not here:", "    return True"]
-    text += ["if tr.metas or tr.more:", "    tr.begin(root, blank, here)", "else:"]
+    # Records of leaves are as usual as parameters are.
+    text += ["if tr.more:" if leaves else "if tr.metas or tr.more:", "    tr.begin(root, blank, here)", "else:"]
     text += [f"    results[{p}] = None" for p in (*held, *inputs)]
     # NOTE: what nobody holds is left for the next trace's handles, unless somebody has a weak reference to it.
     text += ["    if known:", "        results[span] = blank"] if referred else []
     # NOTE: who held an inference tensor may be marked, and serves no other step.
     text += ["    results[span] = blank"] if forgets else []
     text += ["    tr.last_refs, tr.refs = tr.refs, {}"] if left else []
+    # NOTE: held until the end, as what dies with them may be somebody's who is told, and who records.
+    text += ["    metas, tr.metas = tr.metas, {}"] if leaves else []
     text += [f"    {NEW_TRACE}", "    tr.pos = root"]
     text += ["root.next, tr.ended = again.then, again", "return True"]
     if locked:

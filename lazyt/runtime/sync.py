@@ -96,7 +96,7 @@ def sync(
     raised if `asked` is among what failed, or nothing in particular was asked for.
     """
     pos = tr.pos
-    if pos.parent is None or not _in_trace(tr, extra):
+    if pos.parent is None or (extra and not _in_trace(tr, extra)):
         return
     if site is None:
         site = user_site()
@@ -460,7 +460,8 @@ def materialise(h: Handle, cause: str) -> Data:
         elif pending.step.owner is not local.trace:
             return compute_foreign(h)
         else:
-            sync(local.trace, cause, None, (), holder)
+            # NOTE: lazyt's is who calls this, and where one element is read its caller.
+            sync(local.trace, cause, user_site(2), (), holder)
     raise without_value()
 
 

@@ -146,6 +146,10 @@ class Tensor(Handle, metaclass=HintingType):
     def _scalar(self, cause: str) -> Any:
         if self.size != 1:
             raise NotOneElement(f"{cause}: only tensors of one element convert to a scalar, not shape {self.shape}")
+        return self._element(cause)
+
+    def _element(self, cause: str) -> Any:
+        """The one element, as a Python scalar."""
         if self._view is not None:
             return self._array(cause).reshape(()).item()
         return memory.element(materialise(self, cause))

@@ -79,7 +79,7 @@ class Guards:
 
     def __init__(self, counted: list[Namespace], others: list[Namespace], changes: int) -> None:
         # What counts its changes is not looked at while there are none.
-        self._counted, self._always = _Group(counted), _Group(others)
+        self._counted, self._always = _Group(counted), _Group(others) if others else None
         self._changes = changes
 
     def hold(self) -> bool:
@@ -89,11 +89,11 @@ class Guards:
             if not self._counted.holds():
                 return False
             self._changes = now
-        return self._always.holds()
+        return self._always is None or self._always.holds()
 
     def changed(self) -> str:
         """What is not."""
-        return self._counted.changed() or self._always.changed() or "nothing"
+        return self._counted.changed() or (self._always is not None and self._always.changed()) or "nothing"
 
 
 class _Group:

@@ -74,9 +74,9 @@ def user_frame(known: int) -> types.FrameType:
     return last
 
 
-def user_site() -> Site:
-    """The line of the user's that is running."""
-    f = user_frame(1)
+def user_site(known: int = 0) -> Site:
+    """The line of the user's that is running; the caller and so many more are `known` to be lazyt's."""
+    f = user_frame(known + 1)
     return Site(f.f_code, f.f_lasti)
 
 

@@ -99,7 +99,18 @@ def set_grad_mode(enabled: bool) -> bool:
         tr.mode, s.ext, tr.pos = s.mode, tr.ext, s
         tr.results[s.index] = None
         return not enabled
-    old: bool = set_mode(GRAD, bool(enabled))
+    if pos in tr.turned and pos.mode is tr.mode:
+        s = tr.turned[pos]
+        if s.mode.grad is enabled:
+            tr.mode, tr.ended, s.next, tr.pos = s.mode, None, s.first, s
+            return not enabled
+    enabled = bool(enabled)
+    turned = pos.mode.near[GRAD, enabled]
+    old: bool = set_mode(GRAD, enabled)
+    # NOTE: no call from here on, as who is interrupted has not switched.
+    s = tr.pos
+    if pos.parent is None is s.parent and s.mode is turned is not pos.mode:
+        tr.turned[pos] = s
     return old
 
 
@@ -113,7 +124,16 @@ def restore_grad_mode(before: bool) -> None:
         tr.mode, s.ext, tr.pos = s.mode, tr.ext, s
         tr.results[s.index] = None
         return
+    if pos in tr.turned and pos.mode is tr.mode:
+        s = tr.turned[pos]
+        if s.mode.grad is before:
+            pos.next, pos.again = NONE, None
+            tr.mode, tr.ended, s.next, tr.pos = s.mode, None, s.first, s
+            return
     restore_mode(GRAD, before)
+    s = tr.pos
+    if pos.parent is None is s.parent and s.mode is pos.mode.near[GRAD, before] is not pos.mode:
+        tr.turned[pos] = s
 
 
 def set_device(name: str) -> str:

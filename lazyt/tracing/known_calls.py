@@ -36,7 +36,7 @@ class KnownCall:
     """What a function recorded from a step on, under some extents, on some values."""
 
     __slots__ = (
-        "after", "constants", "exts", "last", "place", "results", "scalars", "slots", "span", "start",
+        "after", "alone", "constants", "exts", "last", "place", "results", "scalars", "slots", "span", "start",
         "steps", "taken", "tree", "writes",
     )  # fmt: skip
 
@@ -59,6 +59,7 @@ class KnownCall:
         # What it returned: a value that it made, or the number of one of these; and the tree that they are in.
         self.results: list[Slot | int] = []
         self.tree: Any = None
+        self.alone = False  # whether that is a value by itself
 
     def take(self, tr: Trace, values: Sequence[Any]) -> list[Handle] | None:
         """Take the steps on these values: the results, or None, and nothing done, where this is another call."""

@@ -317,8 +317,7 @@ class Trace:
         "ended", "expectations", "ext", "ext_root", "failed", "foreign", "history", "impure", "inner", "inputs",
         "last_refs",
         "left", "metas", "mode", "more", "n_new", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed",
-        "report",
-        "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden", "watched",
+        "report", "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden", "turned", "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -366,6 +365,7 @@ class Trace:
         self.nbytes = 0  # of input buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded
         self._roots: dict[Mode, Step] = {}
+        self.turned: dict[Step, Step] = {}  # from root to root, where only the grad mode differs (see current.py)
         self.n_steps = self.n_new = 0  # steps of the trie, and those since the last sync that was planned
         self.dropped = -1  # how often plans had been dropped then; -1 before the first
         self.reset_trie()
@@ -379,10 +379,11 @@ class Trace:
         mode, results, ext_root, fresh = self.mode, [None] * _FIRST_RESULTS, Ext(), self._fresh()
         root, nothing = self._new_root(mode), slice(0)
         trie = {mode: root}
+        turned: dict[Step, Step] = {}
         before = self.results
         # NOTE: no call from here on but of what is entered without a look at signals.
         carry_out(assignments)
-        self._roots, self.n_steps, self.results, self.ext_root = trie, 0, results, ext_root
+        self._roots, self.n_steps, self.results, self.ext_root, self.turned = trie, 0, results, ext_root, turned
         self.history = None
         _restart(self, root, [], nothing, fresh)
         del before  # what nobody else held dies when all is done
