@@ -45,14 +45,24 @@ PLACE_AT = {name: HEAD + i for i, name in enumerate(PLACE_FIELDS)}
 PLACE_SIZE = HEAD + len(PLACE_FIELDS)
 # Bytes of a line of the cache.
 LINE = 64
+# Neighbours in a row of the result, of which one has an address of its own: so tall tiles have registers for those.
+RUN = 4
 
 
 class _Features(Micro):
-    """`(k, addresses of the places, offsets, w, w stride, C, C stride, add)`"""
+    """`(k, addresses of the places, offsets, w, w stride, C, C stride, add)`
+
+    step: from a place to its neighbour in x, where places come in runs; 0 where they do not.
+    """
+
+    def __init__(self, dtype: np.dtype, tile: Tile, mr: int, nv: int, step: int) -> None:
+        super().__init__(dtype, tile, "row", mr, nv, False)
+        self.step = step if mr % RUN == 0 else 0
 
     def text(self) -> str:
         f, e = self.f, self.element
-        rows = [f.load("ptr", f.at("ptr", "%rows", str(r))) for r in range(self.mr)]
+        run = RUN if self.step else 1
+        firsts = [f.load("ptr", f.at("ptr", "%rows", str(r))) for r in range(0, self.mr, run)]
         tall = self.mr == self.tile.heights(self.nv)[0]
 
         def step(index: str, pointers: list[str], sums: list[str]) -> tuple[list[str], list[str]]:
@@ -65,8 +75,9 @@ class _Features(Micro):
                     line = f.at(e, ahead, str(v * self.lanes))
                     f.line(f"call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 3, i32 1)")
             out = []
-            for r, row in enumerate(rows):
-                a = self.broadcast(f.at(e, row, offset))
+            for r in range(self.mr):
+                at = f.at(e, firsts[r // run], offset)
+                a = self.broadcast(f.at(e, at, str(r % run * self.step)) if r % run else at)
                 out += [self.multiply_add(a, x, sums[r * self.nv + v]) for v, x in enumerate(vectors)]
             return out, [f.at(e, pointers[0], "%bs")]
 
@@ -221,11 +232,11 @@ class _Driver:
 
 
 @cache
-def features_text(dtype: np.dtype, tile: Tile) -> tuple[str, str]:
-    """The module of convolutions with vectors along the features, and its name."""
+def features_text(dtype: np.dtype, tile: Tile, step: int) -> tuple[str, str]:
+    """The module of convolutions with vectors along the features, and its name; step: see `_Features`."""
     driver = _Driver(dtype, tile)
     body = driver.text("lazyt_features")
-    micros, constants = tables(tile, lambda rows, vectors: _Features(dtype, tile, "row", rows, vectors, False))
+    micros, constants = tables(tile, lambda rows, vectors: _Features(dtype, tile, rows, vectors, step))
     texts = [m.text() for m in micros]
     transposer, declared = driver.transposer.text()
     frames, more = framing(dtype, tile.lanes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from lazyt.backends.cpu.kept_panels import LEAST, Kept
-from lazyt.backends.cpu.library.conv_features_ir import PLACE_AT, PLACE_SIZE, features_text
+from lazyt.backends.cpu.library.conv_features_ir import PLACE_AT, PLACE_SIZE, RUN, features_text
 from lazyt.backends.cpu.library.conv_ir import CONV_AT, CONV_SIZE, convolution_text
 from lazyt.backends.cpu.library.conv_pad_ir import PAD_AT, PAD_SIZE, pad_text
 from lazyt.backends.cpu.library.gemm_pack import pack_text
@@ -39,6 +39,8 @@ FRAMED = 1 << 16
 TOGETHER = 1 << 24
 # Packed filters are worth keeping where at most so many places meet them: for more, packing is a thirtieth of the time.
 MOST_PLACES = 2048
+# Heights of tiles of fewer vectors than there may be, with 32 registers, of places in runs.
+WIDEST, IN_RUNS = 4, ((16, 8, 4, 2, 1), (12, 8, 4, 2, 1), (8, 4, 2, 1))
 # Bytes of an address of a place.
 ADDRESS = 8
 
@@ -69,7 +71,7 @@ def choose_convolution(c: MatmulCall, value: Value) -> Choice:
             or set(a.strides) != {1}
             or by_features < _along_places(tile, m, math.prod(outer), width, depth, count)
         ):
-            tile = _features_tile(tile, m)
+            tile = _features_tile(tile, m, width % RUN == 0)
             return Choice("generated", m, area, depth, count, 0, 0, alone, tile=tile, form="features", pack_b="across")
         fits = m * width * n.dtype.itemsize <= SCRATCH
         return Choice("generated", m, area, depth, count, 0, 0, alone and fits, tile=tile)
@@ -91,10 +93,11 @@ def _lies_in_order(c: MatmulCall, value: Value) -> bool:
     return True
 
 
-def _features_tile(tile: Tile, m: int) -> Tile:
-    """One of at most so many features. NOTE: each row takes a register for its address."""
+def _features_tile(tile: Tile, m: int, in_runs: bool) -> Tile:
+    """One of at most so many features. NOTE: each row, or run of rows, takes a register for its address."""
     vectors = min(max(-(-m // tile.lanes), 1), tile.vectors)
-    return dataclasses.replace(tile, vectors=vectors, narrow=((8, 4, 2, 1),))
+    wide = tile.vectors == WIDEST and in_runs
+    return dataclasses.replace(tile, vectors=vectors, narrow=IN_RUNS if wide else ((8, 4, 2, 1),))
 
 
 def _along_places(tile: Tile, m: int, height: int, width: int, depth: int, count: int) -> float:
@@ -203,7 +206,7 @@ class Convolution(Product):
         node, tile = self.call.node, self.tile
         frames = [pad_text(node.dtype, tile.lanes)] if self._is_framed_before else []
         if self.choice.form == "features":
-            return [*frames, features_text(node.dtype, tile), pack_text(node.dtype, tile, "across")]
+            return [*frames, features_text(node.dtype, tile, self._step), pack_text(node.dtype, tile, "across")]
         if node.op == "convolve":
             return [*frames, convolution_text(node.dtype, tile, "convolve")]
         return [*frames, convolution_text(node.dtype, tile, "filter"), pack_text(node.dtype, tile, "across")]
@@ -358,7 +361,14 @@ class Convolution(Product):
             table.extend(entries)
         units = row_blocks * blocks * groups * -(-ch.count // images) if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(features * images * part * ch.k, 1), 1)
-        self._launch(features_text(node.dtype, tile), at, units, grain, rows, table, patches)
+        self._launch(features_text(node.dtype, tile, self._step), at, units, grain, rows, table, patches)
+
+    @property
+    def _step(self) -> int:
+        """From a place to its neighbour in x, where places come in runs; else 0."""
+        if self.tile.narrow != IN_RUNS:
+            return 0
+        return self._attrs.strides[-1] * (1 if any(self._attrs.padding) else self._steps[-1])
 
     def _pack_filters(self, panels: int, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         """Append the packing of the filters; of a view of others, channel by channel, each window a run."""
@@ -418,6 +428,8 @@ class Convolution(Product):
         if threads > 1:
             worth = max(PRODUCT_GRAIN // max(features * ch.k, 1), PLACES)
             most = min(most, max(-(-total // (4 * threads)), worth))
+        if self._step:
+            most = max(most // RUN, 1) * RUN  # NOTE: no run is divided
         if window and any(self._attrs.padding):
             windows = self._windows(most, self.call.node.dtype.itemsize)
             if windows is not None:
