@@ -19,6 +19,7 @@ from lazyt.backends.cpu.library.attention_gradient_ir import gradient_text
 from lazyt.backends.cpu.library.attention_ir import attention_text
 from lazyt.backends.cpu.library.conv_features_ir import features_text
 from lazyt.backends.cpu.library.conv_ir import convolution_text
+from lazyt.backends.cpu.library.convolutions import _features_tile
 from lazyt.backends.cpu.library.depthwise_ir import Window, depthwise_text
 from lazyt.backends.cpu.library.gemm_ir import product_text
 from lazyt.backends.cpu.library.gemv_ir import gemv_text
@@ -143,7 +144,10 @@ def texts() -> dict[str, tuple[str, str]]:
         out[f"dot products {dtype}"] = gemv_text(dtype, tile)
         for op in ("convolve", "filter"):
             out[f"{op} {dtype}"] = convolution_text(dtype, tile, op)
-        out[f"convolve along features {dtype}"] = features_text(dtype, tile)
+        out[f"convolve along features {dtype}"] = features_text(dtype, tile, 0)
+        out[f"convolve along features, in runs {dtype}"] = features_text(
+            dtype, _features_tile(tile, tile.columns, True), 1
+        )
         for steps in ((1, 1), (2, 2), (8, 8)):
             out[f"{steps} phases {dtype}"] = phases_text(dtype, tile_of_phases(tile, dtype, steps[1]), steps)
         window = Window((7, 7), (2, 2), (1, 1), (3, 3), False)

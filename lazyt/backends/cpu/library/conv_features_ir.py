@@ -57,11 +57,11 @@ class _Features(Micro):
 
     def __init__(self, dtype: np.dtype, tile: Tile, mr: int, nv: int, step: int) -> None:
         super().__init__(dtype, tile, "row", mr, nv, False)
-        self.step = step if mr % RUN == 0 else 0
+        self.apart = step if mr % RUN == 0 else 0
 
     def text(self) -> str:
         f, e = self.f, self.element
-        run = RUN if self.step else 1
+        run = RUN if self.apart else 1
         firsts = [f.load("ptr", f.at("ptr", "%rows", str(r))) for r in range(0, self.mr, run)]
         tall = self.mr == self.tile.heights(self.nv)[0]
 
@@ -77,7 +77,7 @@ class _Features(Micro):
             out = []
             for r in range(self.mr):
                 at = f.at(e, firsts[r // run], offset)
-                a = self.broadcast(f.at(e, at, str(r % run * self.step)) if r % run else at)
+                a = self.broadcast(f.at(e, at, str(r % run * self.apart)) if r % run else at)
                 out += [self.multiply_add(a, x, sums[r * self.nv + v]) for v, x in enumerate(vectors)]
             return out, [f.at(e, pointers[0], "%bs")]
 
