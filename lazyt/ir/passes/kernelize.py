@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     Extent = int | Dim
 
 YES, NO = k.Const(True, dtypes.bool_), k.Const(False, dtypes.bool_)
-# A map whose last axis has at most this many elements has its lanes along the one before.
+# A map whose last axis has at most this many elements has its lanes along the one before; so that what these reach is
+# still in a cache at the next of those elements, an axis of so many at least becomes no longer than that.
 NARROW = 4
+LANES, LONGEST = 32, 1024
 
 
 def kernelize(
@@ -337,7 +339,10 @@ class _Kernelizer:
         rows, outer = list(group.rows), list(group.outer)
         indices = [a[3] for a in self.accesses] + list(self.affines)
         product, merged = self.over_product(products, indices, outer)
-        indices, outer = _collapse(self.scope, indices, outer) if merged is None else merged
+        if merged is None:
+            indices, outer = _collapse(self.scope, indices, outer, LONGEST if not rows and product is None else 0)
+        else:
+            indices, outer = merged
         if not rows and product is None and _narrow(outer):
             # The lanes go along an axis that has work for them; elements of a map may be computed in any order.
             outer[-2:] = reversed(outer[-2:])
@@ -465,6 +470,11 @@ def _narrow(axes: list[AxisVar]) -> bool:
     return isinstance(last, int) and last <= NARROW and hint(axes[-2].extent) > last
 
 
+def _is_long(a: AxisVar, b: AxisVar, longest: int) -> bool:
+    """Whether lanes along b are enough, and b with a is too long for them."""
+    return hint(b.extent) >= LANES and hint(a.extent) * hint(b.extent) > longest
+
+
 def _coefs(x: Index, axes: list[AxisVar]) -> tuple[int | Dim, ...]:
     found = dict(x.terms)
     return tuple(found.get(a, 0) for a in axes)
@@ -474,14 +484,22 @@ def _classes(coefs: tuple[int | Dim, ...]) -> str:
     return "".join({0: "0", 1: "1", -1: "-"}.get(c, "n") if isinstance(c, int) else "n" for c in coefs)
 
 
-def _collapse(scope: Scope | None, indices: list[Index], outer: list[AxisVar]) -> tuple[list[Index], list[AxisVar]]:
-    """Merge neighbouring outer axes that every index treats as one, and drop axes of extent 1."""
+def _collapse(
+    scope: Scope | None, indices: list[Index], outer: list[AxisVar], longest: int = 0
+) -> tuple[list[Index], list[AxisVar]]:
+    """Merge neighbouring outer axes that every index treats as one, and drop axes of extent 1.
+
+    longest: what the axis before a narrow one is merged up to, if that is bounded.
+    """
     axes = [a for a in outer if not _static_one(a)]
     dropped = [a for a in outer if _static_one(a)]
     indices = [Index(tuple(t for t in x.terms if t[0] not in dropped), x.offset) for x in indices]
     i = len(axes) - 2
     while i >= 0:
         a, b = axes[i], axes[i + 1]
+        if longest and i + 3 == len(axes) and _narrow(axes) and _is_long(a, b, longest):
+            i -= 1
+            continue
         if all(_walks_as_one(scope, dict(x.terms), a, b) for x in indices):
             merged = AxisVar(a.extent * b.extent)
             new = []
