@@ -82,6 +82,9 @@ class Access:
     writes: bool = False
     # A store of class '2': the one whose elements lie before its own, and is written with it. A backend's choice.
     beside: int | None = None
+    # Of a read of class '1' along the vector axis, and '0' elsewhere: its index there counts modulo this, if not 0. A
+    # backend's choice.
+    period: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +361,8 @@ def kernel_lines(kernel: Kernel) -> Iterator[str]:
     yield f"kernel outer={kernel.outer} rows={kernel.rows} vector={kernel.vector} scalars={kernel.scalars}"
     for i, a in enumerate(kernel.accesses):
         beside = "" if a.beside is None else f" beside @{a.beside}"
-        yield f"  @{i}: {'store' if a.writes else 'read'} {a.dtype} [{a.classes}]{beside}"
+        period = f" modulo {a.period}" * bool(a.period)
+        yield f"  @{i}: {'store' if a.writes else 'read'} {a.dtype} [{a.classes}]{beside}{period}"
     for i, f in enumerate(kernel.affines):
         yield f"  #{i}: affine [{f.classes}]"
     for i, v in enumerate(kernel.values):
@@ -395,6 +399,10 @@ def verify(kernel: Kernel) -> None:
                 a.writes and alike and a.classes[kernel.vector_axis] == "2",
                 "a store is of class '2', as what it is beside",
             )
+        if a.period:
+            along = {kernel.vector_axis: "1"}
+            alone = all(c == along.get(axis, "0") for axis, c in enumerate(a.classes))
+            need(alone and not a.writes and not kernel.rows, "what is periodic is read, along the lanes of a map alone")
     need(not any(a.writes and "=" in a.classes for a in kernel.accesses), "what is of class '=' is read")
     for i, v in enumerate(kernel.values):
         for o in operands_of(v):

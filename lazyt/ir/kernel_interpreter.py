@@ -133,7 +133,9 @@ class _Run:
         return total
 
     def _address(self, access: int, rows: bool = True) -> Array:
-        bound = self.args.accesses[access]
+        bound, own = self.args.accesses[access], self.kernel.accesses[access]
+        if own.period:
+            return bound.offset + self.index[self.kernel.vector_axis] % own.period
         return self._sum(bound.strides, self.kernel.accesses[access].classes, bound.offset, rows)
 
     def _value(self, v: int, known: dict[int, Array], domain: tuple[int, ...]) -> Array:

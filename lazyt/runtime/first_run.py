@@ -141,14 +141,16 @@ class OneStep:
             program = self._planned(s, low, operands)
             assert program.schedule is not None, "the last pass makes it"
             assert program.division is not None, "`fuse` makes it"
-            made = program.schedule, program.division, program.fused, list(low.scope.guards)
+            made = program.schedule, program.division, program.fused
         else:
-            made = found.schedule, found.division, found.fused, found.guards
+            made = found.schedule, found.division, found.fused
         self.schedule, self.graph = made[0], made[0].graph
         self.executable: Executable = backends[s.device].compile(self.schedule, s.device)
+        # NOTE: the choices of the backend leave guards too, so they are read last.
+        guards = list(low.scope.guards) if found is None else found.guards
         if found is None and place is not None:
-            place.keep(*made, low.scope)
-        self.holds = guards_hold(made[3])
+            place.keep(*made, guards, low.scope)
+        self.holds = guards_hold(guards)
         self.executable.compile(extents, scalars)
         self.kernels, self.launches = len(self.schedule.launches), len(self.schedule.regions)
         self.recipes: dict[Extents, Recipe] = {}

@@ -59,7 +59,11 @@ WAYS = {
         lambda: lt.sum((array(40, 1, 24) - array(1, 50, 24)) ** 2, axis=2),
         "short rows against short rows, lanes along the outputs",
     ),
-    "widen": (lambda: array(200, 3) * array(3) + 1, "lanes along axis 0, the last is short"),
+    "widen": (lambda: array(200, 3) * array(200, 1) + 1, "lanes along axis 0, the last is short"),
+    "widen, beside a channel's": (
+        lambda: array(200, 3) * array(3) + 1,
+        "values along an axis of 3 are repeated in whole vectors",
+    ),
     "alternate": (lambda: array(5000)[::2] + 1, "every other element as two of neighbours and a shuffle"),
     "adopt": (lambda: lt.linalg.inv(array(30, 30)), "results of NumPy's are taken over with their memory"),
     "cover": (write, "a write into most of an array, in one pass over all of it"),

@@ -19,6 +19,7 @@ from lazyt.backends.cpu.codegen.emit_scope import Scope
 from lazyt.backends.cpu.codegen.emit_stores import finish_stores
 from lazyt.backends.cpu.codegen.emit_values import open_level
 from lazyt.backends.cpu.codegen.lines import Module
+from lazyt.backends.cpu.codegen.repeated import repeat
 from lazyt.backends.cpu.codegen.text import Body
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.flags import registers, switches
@@ -70,6 +71,7 @@ def _function(kernel: Kernel, name: str, module: Module, linkage: str = "") -> s
         scope.extent[axis] = scope.argument(kernel.layout.extents + axis)
     # Nothing may be read, nor divided by an extent, when there is nothing to do.
     body.lines.append("start:")
+    repeat(scope)
     roots = [v for stage in kernel.stages for v in levels.roots(stage)]
     open_level(scope, KERNEL, levels.needed(roots), ())
     _units(scope, slots)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.emit_levels import KERNEL
 from lazyt.backends.cpu.codegen.lane_by_lane import beside, has_masks, has_moves, load_lanes, load_near, pointed
+from lazyt.backends.cpu.codegen.repeated import load_repeated
 from lazyt.backends.cpu.codegen.text import mem_type, vector
 from lazyt.backends.cpu.engine import host_features
 from lazyt.ir.kernel import LANES, bounds_below
@@ -105,6 +106,8 @@ def load(scope: Scope, v: int, value: Load) -> str:
     kernel, levels = scope.kernel, scope.levels
     what = kernel.accesses[value.access]
     level = levels.of_value[v]
+    if what.period:
+        return _from_memory(scope, what.dtype, load_repeated(scope, value.access))
     at = pointer(scope, value.access, level)
     where = "" if value.where is None else scope.names[value.where]
     klass = what.classes[kernel.vector_axis]

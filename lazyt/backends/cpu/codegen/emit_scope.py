@@ -75,6 +75,7 @@ class Scope:
         # The slots of the current rows of accesses that are read in tiles, and the offset of the current row in them.
         self.tiles: dict[int, str] = {}
         self.tile_at = ""
+        self.repeated: dict[int, str] = {}  # where what is periodic is repeated, by its access
         self.streams = ""  # whether results are too large for caches, an i1, once a store asked
         # Lines for the entry block: stack slots must not be in a loop.
         self.entry: list[str] = []

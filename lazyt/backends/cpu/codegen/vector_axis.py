@@ -8,6 +8,7 @@ from lazyt.backends.common.strided_access import alternate
 from lazyt.backends.common.transposed_access import tile, untile
 from lazyt.backends.cpu.codegen.emit_pairs import over_pairs
 from lazyt.backends.cpu.codegen.interleaved import interleave
+from lazyt.backends.cpu.codegen.repeated import flatten
 from lazyt.backends.cpu.codegen.short_axes import widen
 from lazyt.backends.cpu.flags import switches
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 def arrange(call: KernelCall) -> None:
     """Each of the ways in turn."""
     if switches["widen"]:
+        flatten(call)
         widen(call)
     if switches["tile"]:
         tile(call)

@@ -1,0 +1,111 @@
+"""Maps whose last axis has two to four elements, beside values that repeat along it: one axis, in whole vectors.
+
+    y[i, v] = x[i, v] * c[v], v < 3    -->    y[n] = x[n] * c[n mod 3]
+
+Pixels of few channels and points of space are such. Lanes along i would read and write three elements apart. As one
+axis all are neighbours, and a vector of c is read from a copy in the stack, where c is repeated for all lanes and each
+place to begin at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.codegen.text import mem_type
+from lazyt.ir import kernel as k
+from lazyt.ir.passes.kernelize import NARROW, AccessArg, KernelCall
+from lazyt.ir.symbolic import Dim, hint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lazyt.backends.cpu.codegen.emit_scope import Scope
+
+
+def flatten(call: KernelCall) -> None:
+    """Make a short axis and the one before it, whichever of them the lanes run along, one axis; else change nothing.
+
+    So all that moves along both must lie. The plan then holds for so many elements of the short axis alone; where they
+    are more, only for such (guards).
+    """
+    kernel = call.kernel
+    if kernel.rows or kernel.has_check or kernel.affines or kernel.outer < 2 or call.product is not None:
+        return
+    if any(isinstance(v, k.Gather) or (isinstance(v, k.Load) and v.where is not None) for v in kernel.values):
+        return
+    first = kernel.outer - 2
+    for short, along in ((first, first + 1), (first + 1, first)):
+        own, count = call.extents[short], hint(call.extents[short])
+        equal = partial(_equal, own, count)
+        both = zip(kernel.accesses, call.accesses, strict=True)
+        kinds = [_kind(a, x.strides[short], x.strides[along], count, equal, first) for a, x in both]
+        if "" not in kinds and "repeated" in kinds:
+            break
+    else:
+        return
+    if not 2 <= count <= NARROW:
+        if isinstance(own, Dim):
+            own.scope.at_least(own, 2 if count < 2 else NARROW + 1)
+        return
+    if isinstance(own, Dim):
+        own.scope.unify(own, count)
+
+    def flat(own: k.Access, kind: str) -> k.Access:
+        classes = own.classes[:first] + ("0" if kind == "one" else "1")
+        return replace(own, classes=classes, period=count if kind == "repeated" else 0)
+
+    call.kernel = replace(
+        kernel, outer=kernel.outer - 1,
+        accesses=tuple(flat(own, kind) for own, kind in zip(kernel.accesses, kinds, strict=True)),
+    )  # fmt: skip
+    call.extents = (*call.extents[:first], call.extents[along] * count)
+    call.accesses = [
+        AccessArg(a.buffer, a.offset, (*a.strides[:first], int(kind != "one")), a.itemsize)
+        for a, kind in zip(call.accesses, kinds, strict=True)
+    ]
+    call.strategies += (f"values along an axis of {count} are repeated in whole vectors",)
+
+
+def _equal(own: int | Dim, count: int, size: int | Dim, value: int) -> bool:
+    """Whether a size has this value where the axis has so many elements."""
+    return size == value or (value == count and isinstance(size, Dim) and size == own)
+
+
+def _kind(
+    own: k.Access, step: int | Dim, beside: int | Dim, count: int, equal: Callable[[int | Dim, int], bool], first: int
+) -> str:  # fmt: skip
+    """How an access moves: in order ('whole'), not at all ('one'), along the short axis alone ('repeated'), or ''.
+
+    step, beside: along the short axis, and along the other one.
+    """
+    if equal(step, 1) and equal(beside, count):
+        return "whole"
+    if own.writes or not equal(beside, 0):
+        return ""
+    alone = set(own.classes[:first]) <= {"0"}
+    return "one" if equal(step, 0) else "repeated" if equal(step, 1) and alone else ""
+
+
+def repeat(scope: Scope) -> None:
+    """Write the repeated copies of a kernel's accesses, before its loops."""
+    body = scope.body
+    for i, a in enumerate(scope.kernel.accesses):
+        if not a.period:
+            continue
+        element, at = mem_type(a.dtype), scope.argument(scope.kernel.layout.accesses[i], "ptr")
+        copy = scope.repeated[i] = scope.alloca((scope.lanes + a.period - 1) * a.dtype.itemsize)
+        places = [body.let(f"getelementptr {element}, ptr {at}, i64 {n}") for n in range(a.period)]
+        own = [body.let(f"load {element}, ptr {place}, align {a.dtype.itemsize}") for place in places]
+        for n in range(scope.lanes + a.period - 1):
+            to = body.let(f"getelementptr {element}, ptr {copy}, i64 {n}")
+            body.line(f"store {element} {own[n % a.period]}, ptr {to}, align {a.dtype.itemsize}")
+
+
+def load_repeated(scope: Scope, access: int) -> str:
+    """The lanes of a repeated value, as they lie in memory."""
+    body, a = scope.body, scope.kernel.accesses[access]
+    first = body.let(f"urem i64 {scope.index[scope.kernel.vector_axis]}, {a.period}")
+    at = body.let(f"getelementptr {mem_type(a.dtype)}, ptr {scope.repeated[access]}, i64 {first}")
+    return body.let(f"load {scope.in_memory(a.dtype)}, ptr {at}, align {a.dtype.itemsize}")
