@@ -460,7 +460,7 @@ def materialise(h: Handle, cause: str) -> Data:
         elif pending.step.owner is not local.trace:
             return compute_foreign(h)
         else:
-            # NOTE: lazyt's is who calls this, and where one element is read its caller.
+            # NOTE: this function and who calls it are lazyt's.
             sync(local.trace, cause, user_site(2), (), holder)
     raise without_value()
 

@@ -75,7 +75,7 @@ def user_frame(known: int) -> types.FrameType:
 
 
 def user_site(known: int = 0) -> Site:
-    """The line of the user's that is running; the caller and so many more are `known` to be lazyt's."""
+    """The line of the user's that is running; so many callers, the nearest first, are `known` to be lazyt's."""
     f = user_frame(known + 1)
     return Site(f.f_code, f.f_lasti)
 

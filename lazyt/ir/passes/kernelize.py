@@ -340,7 +340,7 @@ class _Kernelizer:
         indices = [a[3] for a in self.accesses] + list(self.affines)
         product, merged = self.over_product(products, indices, outer)
         if merged is None:
-            indices, outer = _collapse(self.scope, indices, outer, LONGEST if not rows and product is None else 0)
+            indices, outer = _collapse(self.scope, indices, outer, 0 if rows else LONGEST)
         else:
             indices, outer = merged
         if not rows and product is None and _narrow(outer):
