@@ -36,7 +36,7 @@ def values(shape: tuple[int, ...], dtype: np.dtype, special: bool) -> np.ndarray
     return x
 
 
-@pytest.mark.parametrize("few", [0, sorting.FEW, "lines"])
+@pytest.mark.parametrize("few", [0, sorting.FEW, "lines", "halves"])
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_results_are_those_of_a_stable_sort(dtype, special, few, threads, monkeypatch):
@@ -45,7 +45,9 @@ def test_the_results_are_those_of_a_stable_sort(dtype, special, few, threads, mo
         monkeypatch.setattr(insertion_sort, "SMALL", 1 << 20)
     else:
         monkeypatch.setattr(insertion_sort, "FEW", 0)
-        monkeypatch.setattr(sorting, "FEW", few)
+        monkeypatch.setattr(sorting, "FEW", 0 if few == "halves" else few)
+        if few == "halves":  # of one row, on several threads
+            monkeypatch.setattr(sorting, "DIVIDED", 64)
     forget()
     for shape, axis in SHAPES:
         if few == "lines" and shape[axis] > insertion_sort.FEW:
@@ -96,6 +98,25 @@ def test_an_interrupted_sort_waits_for_its_threads(monkeypatch):
     assert len(done) == 2
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_halves_of_long_rows_are_sorted_side_by_side(count, monkeypatch):
+    """As many parts as threads are left for a row, each of it in its place."""
+    monkeypatch.setattr(sorting, "DIVIDED", 1024)
+    parts = []
+
+    def together(halves, some):
+        parts.extend(halves)
+        for half in halves:
+            some(half)
+
+    monkeypatch.setattr(sorting, "_together", together)
+    rows = np.random.default_rng(0).permutation(count * 3001).reshape(count, -1)
+    expected = np.sort(rows, axis=1)
+    sorting._sort(rows, 3)
+    np.testing.assert_array_equal(rows, expected)
+    assert [threads for _, threads in parts] == [2, 1, 1, 1] * count
+
+
 def test_what_fails_on_a_thread_is_raised():
     def some(part: slice) -> None:
         if part.start:
@@ -116,8 +137,9 @@ def test_a_gradient_through_topk(native, monkeypatch):
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("length", [-sorting.LONG, sorting.LONG, 70_001])  # less than 0: as eight shorter rows
 @pytest.mark.parametrize("kind", ["normal", "narrow", "whole range", "many ties", "few ties", "signed zeros", "ends"])
-def test_places_of_rows_of_64_bits(kind, length, descending):
+def test_places_of_rows_of_64_bits(kind, length, descending, monkeypatch):
     """Keys that leave room for the position, that are told apart by their high bits, and that are not."""
+    monkeypatch.setattr(sorting, "DIVIDED", 1 << 16)
     rng = np.random.default_rng(0)
     n = abs(length)
     x = {

@@ -6,6 +6,7 @@ decided by that; where there are such, they are put back as they stood.
 order, and no sort of pairs is needed. Of a value of 64 bits the key has what the position leaves room for, and the few
 that are equal in that are put in order after; where they are not few, it takes two rounds, low half first. `topk` finds
 the k-th value first and sorts what is not behind it.
+A long row that leaves threads idle is partitioned at its middle, and its halves are sorted side by side.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 # Elements that a thread should have at least.
 GRAIN = 1 << 16
@@ -32,6 +34,8 @@ GRAIN = 1 << 16
 LONG = 4096
 # If more than one in so many is equal to another in its high bits, keys are sorted by halves.
 MANY_TIES = 8
+# A row of so many bytes is partitioned for a second thread: that costs a third of a sort, and the start of a thread.
+DIVIDED = 8 << 20
 # Of so few elements NumPy's own calls cost less than what is done here before and after them.
 FEW = 1024
 # Positions must fit the lower half of a key.
@@ -50,10 +54,11 @@ def sort(out: Array, x: Array, axis: int, descending: bool) -> None:
     # In place where the rows of `out` can be sorted as they lie.
     direct = place is not None and not descending and rows.dtype == x.dtype
     work = place if direct and place is not None else np.empty(rows.shape, rows.dtype)
+    threads = _for_each(len(rows))
 
     def some(part: slice) -> None:
         work[part] = rows[part]
-        work[part].sort(axis=-1)
+        _sort(work[part], threads)
         if dtypes.kind(x.dtype) == "f":
             _equals_as_they_stood(work[part], rows[part], descending)
 
@@ -73,9 +78,10 @@ def argsort(out: Array, x: Array, axis: int, descending: bool) -> None:
     rows = _rows(x, axis)
     place = _rows(out, axis, writable=True)
     found = np.empty(rows.shape, np.int64) if place is None else place
+    threads = _for_each(len(rows))
 
     def some(part: slice) -> None:
-        found[part] = _order(rows[part], descending)
+        found[part] = _order(rows[part], descending, threads)
 
     divided(len(rows), rows.shape[1], some)
     if place is None:
@@ -128,7 +134,25 @@ def divided(count: int, length: int, some: Callable[[slice], None]) -> None:
     _together([slice(a, b) for a, b in pairwise(ends)], some)
 
 
-def _together(parts: Sequence[slice], some: Callable[[slice], None]) -> None:
+def _for_each(count: int) -> int:
+    """How many threads each of `count` rows has."""
+    return get_num_threads() // max(count, 1)
+
+
+def _sort(rows: Array, threads: int) -> None:
+    """Sort each row in place, a long one on so many threads."""
+    length = rows.shape[1]
+    if threads < 2 or length * rows.itemsize < DIVIDED:
+        rows.sort(axis=-1)
+        return
+    middle = length // 2
+    halves = (slice(middle, None), threads - threads // 2), (slice(middle), threads // 2)
+    for row in rows[:, None]:
+        row.partition(middle, axis=-1)
+        _together(halves, lambda half, row=row: _sort(row[:, half[0]], half[1]))  # type: ignore[misc]
+
+
+def _together(parts: Sequence[T], some: Callable[[T], None]) -> None:
     """Every part, the first on this thread. NumPy lets others run while it sorts."""
     failures: list[BaseException] = []
     left = deque(parts[1:])
@@ -175,8 +199,9 @@ def _equals_as_they_stood(ordered: Array, rows: Array, descending: bool) -> None
         x, y = rows[0], ordered[0]
         zero = y.dtype.type(0)  # of another dtype, it would have the whole of y converted
         first, last = np.searchsorted(y, zero), np.searchsorted(y, zero, side="right")
-        signs, step = np.signbit(y[first:last]), -1 if descending else 1
-        if signs.any() and not signs.all():
+        step = -1 if descending else 1
+        if last > first:
+            # NOTE: the signs of `x`: a vector partition may give one of two zeros twice.
             y[first:last] = x[x == 0][::step]
         if nan[0]:
             nans = x[np.isnan(x)]
@@ -229,22 +254,22 @@ def _positions(pairs: Array) -> Array:
     return pairs.view(np.int64)
 
 
-def _order(rows: Array, descending: bool) -> Array:
+def _order(rows: Array, descending: bool, threads: int = 1) -> Array:
     keys = _keys(rows)
     if keys.dtype.itemsize < 8:
         pairs = _paired(keys, descending)
-        pairs.sort(axis=-1)
+        _sort(pairs, threads)
         return _positions(pairs)
     if rows.shape[1] < LONG:
         return _by_high_bits_of_rows(keys, descending)
     found = np.empty(rows.shape, np.int64)
     for i, row in enumerate(keys):
-        if not _by_high_bits(row, descending, found[i]):
-            found[i] = _by_halves(row[None], descending)[0]
+        if not _by_high_bits(row, descending, found[i], threads):
+            found[i] = _by_halves(row[None], descending, threads)[0]
     return found
 
 
-def _by_high_bits(keys: Array, descending: bool, out: Array) -> bool:
+def _by_high_bits(keys: Array, descending: bool, out: Array, threads: int) -> bool:
     """The order of one row of 64-bit keys, into `out`; False where too many are equal in their high bits."""
     n = len(keys)
     low, high = keys.min(), keys.max()
@@ -256,7 +281,7 @@ def _by_high_bits(keys: Array, descending: bool, out: Array) -> bool:
         pairs >>= np.uint64(dropped)
     pairs <<= shift
     pairs |= np.arange(n, dtype=np.uint64)
-    pairs.sort()
+    _sort(pairs[None], threads)
     np.bitwise_and(pairs, np.uint64((1 << bits) - 1), out=out.view(np.uint64))
     if not dropped:
         return True
@@ -307,12 +332,12 @@ def _by_high_bits_of_rows(keys: Array, descending: bool) -> Array:
     return found
 
 
-def _by_halves(keys: Array, descending: bool) -> Array:
+def _by_halves(keys: Array, descending: bool, threads: int = 1) -> Array:
     low = _paired(keys & POSITIONS, descending)
-    low.sort(axis=-1)
+    _sort(low, threads)
     by_low = _positions(low)
     high = _paired(np.take_along_axis(keys, by_low, 1) >> HALF, descending)
-    high.sort(axis=-1)
+    _sort(high, threads)
     return np.take_along_axis(by_low, _positions(high), 1)
 
 
