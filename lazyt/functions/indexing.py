@@ -10,7 +10,7 @@ import numpy as np
 
 from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import record, tensor
-from lazyt.functions.manipulation import ravel
+from lazyt.functions.manipulation import in_one_axis
 from lazyt.functions.subscript import getitem as getitem, parse, setitem as setitem
 from lazyt.ops import indexing as ops
 from lazyt.ops.axes import one_axis
@@ -61,7 +61,7 @@ def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None) -> Tensor
     """
     t = tensor(x)
     if axis is None:
-        t, axis = ravel(t), 0
+        t, axis = in_one_axis(t), 0
     a = one_axis("take", axis, t.ndim)
     return record(ops.INDEX, (t, _indices("take", indices, a, t)), ((a,), a))
 
@@ -77,7 +77,7 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int | None = -1) 
     [[2], [3]]
     """
     if axis is None:
-        x, axis = ravel(x), 0
+        x, axis = in_one_axis(x), 0
     return record(ops.TAKE_ALONG_AXIS, (x, indices), (axis,))
 
 

@@ -179,8 +179,9 @@ def roll(x: ArrayLike, /, shift: int | tuple[int, ...], axis: int | tuple[int, .
     """
     t = tensor(x)
     if axis is None:
-        total = sum(shift) if isinstance(shift, tuple | list) else shift
-        return reshape(roll(ravel(t), total, axis=0), t.shape)
+        shift, axis = sum(shift) if isinstance(shift, tuple | list) else shift, 0
+        if t.ndim != 1:
+            return reshape(roll(ravel(t), shift, axis=0), t.shape)
     shifts = tuple(integer("roll", "shift", s) for s in (shift if isinstance(shift, tuple | list) else (shift,)))
     axes = tuple(one_axis("roll", a, t.ndim) for a in (axis if isinstance(axis, tuple | list) else (axis,)))
     if len(shifts) == 1:

@@ -117,6 +117,12 @@ def ravel(x: ArrayLike, /, order: str | None = "C") -> Tensor:
     return _reshaped(t, (t.size,))
 
 
+def in_one_axis(x: ArrayLike) -> Tensor:
+    """The elements in one axis, for an operation along it: x itself if it has one, else a view or a copy of it."""
+    t = tensor(x)
+    return t if t.ndim == 1 else ravel(t)
+
+
 def flatten(
     x: ArrayLike, /, order: str | int | None = "C", end_dim: int = -1, *, start_dim: int | None = None
 ) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import tensor, tensors
 from lazyt.functions.indexing import take_along_axis
-from lazyt.functions.manipulation import astype, ravel
+from lazyt.functions.manipulation import astype, in_one_axis
 from lazyt.functions.numpy_calls import record_numpy
 from lazyt.functions.sorting import argsort, sort
 from lazyt.ir import dtypes
@@ -27,7 +27,7 @@ __all__ = ["argpartition", "lexsort", "partition", "sort_complex"]
 
 def _flat(a: Any, axis: int | None) -> tuple[Tensor, int]:
     t = tensor(a)
-    return (ravel(t), 0) if axis is None else (t, axis)
+    return (in_one_axis(t), 0) if axis is None else (t, axis)
 
 
 def _check_kth(name: str, kth: Any, n: int) -> None:

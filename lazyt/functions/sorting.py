@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazyt.functions.arguments import record, record_many
-from lazyt.functions.manipulation import ravel
+from lazyt.functions.manipulation import in_one_axis
 from lazyt.ops import sorting as ops
 from lazyt.ops.axes import integer
 
@@ -31,7 +31,7 @@ def sort(x: Any, /, axis: int | None = -1, *, descending: bool = False, stable: 
     >>> lt.sort(lt.asarray([3, 1, 2]), descending=True).tolist()
     [3, 2, 1]
     """
-    return record(ops.SORT, (ravel(x) if axis is None else x,), (0 if axis is None else axis, bool(descending)))
+    return record(ops.SORT, (in_one_axis(x) if axis is None else x,), (0 if axis is None else axis, bool(descending)))
 
 
 def argsort(x: Any, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
@@ -43,7 +43,7 @@ def argsort(x: Any, /, axis: int | None = -1, *, descending: bool = False, stabl
     >>> lt.argsort(lt.asarray([3, 1, 2])).tolist()
     [1, 2, 0]
     """
-    return record(ops.ARGSORT, (ravel(x) if axis is None else x,), (0 if axis is None else axis, bool(descending)))
+    return record(ops.ARGSORT, (in_one_axis(x) if axis is None else x,), (0 if axis is None else axis, bool(descending)))
 
 
 def topk(x: Any, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import axes, dtype_or_none, record, tensor
-from lazyt.functions.manipulation import ravel
+from lazyt.functions.manipulation import in_one_axis
 from lazyt.ops import statistics as ops
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def cumsum(x: ArrayLike, /, axis: int | None = None, dtype: Any = None) -> Tenso
     >>> lt.cumsum(lt.asarray([[1, 2], [3, 4]])).tolist()
     [1, 3, 6, 10]
     """
-    return _cumulative(ops.CUMULATIVE_SUM, ravel(x) if axis is None else x, axis, dtype, False)
+    return _cumulative(ops.CUMULATIVE_SUM, in_one_axis(x) if axis is None else x, axis, dtype, False)
 
 
 def cumprod(x: ArrayLike, /, axis: int | None = None, dtype: Any = None) -> Tensor:
@@ -95,4 +95,4 @@ def cumprod(x: ArrayLike, /, axis: int | None = None, dtype: Any = None) -> Tens
     >>> lt.cumprod(lt.asarray([[1, 2], [3, 4]])).tolist()
     [1, 2, 6, 24]
     """
-    return _cumulative(ops.CUMULATIVE_PROD, ravel(x) if axis is None else x, axis, dtype, False)
+    return _cumulative(ops.CUMULATIVE_PROD, in_one_axis(x) if axis is None else x, axis, dtype, False)

@@ -88,7 +88,7 @@ class PoolAllocator(HostAllocator):
         return copied(array)
 
     def to_host(self, buffer: memory.Buffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-        return memory.as_ndarray(buffer, dtype, shape)
+        return memory.value_array(buffer, dtype, shape)
 
     def wrap(self, array: Array) -> memory.ExternalBuffer:
         return memory.wrap_external(array.__array_interface__["data"][0], array.nbytes, array)

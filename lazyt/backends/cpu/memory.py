@@ -17,7 +17,6 @@ import ctypes
 import mmap
 import operator
 import sys
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -551,20 +550,11 @@ def adopt(values: list[Any], dtype: np.dtype[Any], shape: Sequence[int]) -> Exte
 class _Export:
     """The last base of NumPy arrays over a buffer; it keeps the buffer alive."""
 
-    __slots__ = ("__array_interface__", "__weakref__", "buffer")
-
-    def __init__(self, buffer: Buffer, writable: bool) -> None:
-        self.buffer = buffer
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (buffer.nbytes,),
-            "typestr": "|u1",
-            "data": (buffer.address, not writable),
-        }
+    __slots__ = ("__array_interface__", "buffer")
 
 
-# NOTE: keyed by (id of the buffer, writable): the export holds the buffer, so its id stays its own.
-_exports: weakref.WeakValueDictionary[tuple[int, bool], _Export] = weakref.WeakValueDictionary()
+# How a description of memory names a dtype; it has no name for those that are not NumPy's own.
+_TYPES: dict[Any, str] = {np.dtype(c): np.dtype(c).str for c in "?bhilqBHILQefdgFDG"}
 
 
 def as_ndarray(
@@ -578,14 +568,20 @@ def as_ndarray(
     """
     if writable and buffer.readonly:
         raise ValueError("as_ndarray: the buffer is read-only")
-    export = _exports.get((id(buffer), writable))
-    if export is None:
-        export = _exports[id(buffer), writable] = _Export(buffer, writable)
-    whole = np.asarray(export)
-    return np.ndarray(tuple(shape), dtype, whole, offset, strides)
+    export = _Export()
+    export.buffer = buffer
+    export.__array_interface__ = {
+        "version": 3, "shape": (buffer.nbytes,), "typestr": "|u1", "data": (buffer.address, not writable)
+    }  # fmt: skip
+    return np.ndarray(tuple(shape), dtype, np.asarray(export), offset, strides)
 
 
-def exported(buffer: Buffer) -> bool:
-    """Whether a NumPy array made by `as_ndarray` still refers to this memory."""
-    key = id(buffer)
-    return (key, False) in _exports or (key, True) in _exports
+def value_array(buffer: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """`as_ndarray` of a whole value, which the buffer is known to have room for: read-only, in C order."""
+    name = _TYPES.get(dtype)
+    if name is None:
+        return as_ndarray(buffer, dtype, shape)
+    export = _Export()
+    export.buffer = buffer
+    export.__array_interface__ = {"version": 3, "shape": shape, "typestr": name, "data": (buffer.address, True)}
+    return np.asarray(export)

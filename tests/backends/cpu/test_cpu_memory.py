@@ -260,7 +260,7 @@ class TestMemory:
         buffer = pool.allocate(4000)
         gone = weakref.ref(buffer)
         array = memory.as_ndarray(buffer, np.float32, (10, 100), writable=True)
-        assert array.ctypes.data == buffer.address and memory.exported(buffer)
+        assert array.ctypes.data == buffer.address
         array[:] = np.arange(1000).reshape(10, 100)
         view = memory.as_ndarray(buffer, np.float32, (5,), strides=(-8,), offset=32)
         np.testing.assert_array_equal(view, [8, 6, 4, 2, 0])
@@ -275,13 +275,27 @@ class TestMemory:
         assert gone() is None
         assert pool.allocated() == 0
 
-    def test_exported_ends_with_the_arrays(self, pool):
-        buffer = pool.allocate(64)
-        assert not memory.exported(buffer)
-        array = memory.as_ndarray(buffer, ml_dtypes.bfloat16, (32,))
-        assert array.dtype == ml_dtypes.bfloat16 and memory.exported(buffer)
+    @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i8", "f2", "f8", "c8", "c16", ml_dtypes.bfloat16])
+    def test_the_array_of_a_value(self, pool, dtype):
+        dtype = np.dtype(dtype)
+        buffer = pool.allocate(6 * dtype.itemsize)
+        gone = weakref.ref(buffer)
+        memory.as_ndarray(buffer, dtype, (2, 3), writable=True)[:] = expected = np.arange(6).reshape(2, 3).astype(dtype)
+        array = memory.value_array(buffer, dtype, (2, 3))
+        assert array.dtype == dtype and array.ctypes.data == buffer.address
+        np.testing.assert_array_equal(array, expected)
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.flags.writeable = True
+        del buffer
+        assert gone() is not None
         del array
-        assert not memory.exported(buffer)
+        assert gone() is None
+
+    def test_the_array_of_no_dimensions_and_of_no_elements(self, pool):
+        assert memory.value_array(pool.allocate(4), np.dtype("f4"), ()).shape == ()
+        assert memory.value_array(pool.allocate(0), np.dtype("f4"), (0, 5)).shape == (0, 5)
 
     def test_ndarray_stays_inside(self, pool):
         buffer = pool.allocate(100)
