@@ -43,7 +43,9 @@ def argsort(x: Any, /, axis: int | None = -1, *, descending: bool = False, stabl
     >>> lt.argsort(lt.asarray([3, 1, 2])).tolist()
     [1, 2, 0]
     """
-    return record(ops.ARGSORT, (in_one_axis(x) if axis is None else x,), (0 if axis is None else axis, bool(descending)))
+    return record(
+        ops.ARGSORT, (in_one_axis(x) if axis is None else x,), (0 if axis is None else axis, bool(descending))
+    )
 
 
 def topk(x: Any, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt import on_demand
-from lazyt.backends.common.commit_flag import Receipt
+from lazyt.backends.common.commit_flag import WRITTEN, Receipt
 from lazyt.backends.common.donating import MAX_VARIANTS, References, chosen, placed, references
 from lazyt.backends.cpu import code_cache, kept_panels, memory
 from lazyt.backends.cpu.binding import Binding
@@ -58,7 +58,10 @@ class Executable(NativeExecutable):
         before, t0 = counters.compiles, time.perf_counter()
         bound = self.prepared[extents] = Bound(self, extents, scalars, measure=True)
         others = [*bound.modules(), *unloaded()]
-        self.kernels = code_cache.compile_all([c.kernel for c in self.schedule.kernels], get_num_threads(), others)
+        kernels = [c.kernel for c in self.schedule.kernels]
+        # NOTE: a run that overwrites inputs has one more, which is not of the plan.
+        flags = [WRITTEN] if self.donations else []
+        self.kernels = code_cache.compile_all([*kernels, *flags], get_num_threads(), others)[: len(kernels)]
         for c in self.schedule.launches:
             if isinstance(c, ScatterCall) and self.native:
                 scatter.of(c)

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyt import on_demand
 from lazyt.backends.cpu import engine
 from lazyt.backends.cpu.flags import registers, switches
 from lazyt.backends.cpu.program_driver_ir import CONTROL_FIELDS, LONG_PROGRAM
@@ -37,12 +36,9 @@ from lazyt.backends.cpu.thread_pool_ir import MAX_WORKERS, ROW_FIELDS, render
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import llvmlite.binding as llvm
     import numpy.typing as npt
 
     Words = npt.NDArray[np.int64]
-else:
-    llvm = on_demand.module("llvmlite.binding")
 
 _METH_NOARGS, _METH_O = 4, 8
 _CONTROL = struct.Struct(f"={CONTROL_FIELDS}q")
@@ -58,13 +54,21 @@ def _signal_mask() -> bytes:
     return bits.to_bytes(128, "little")
 
 
+def _is_in_process(name: str) -> bool:
+    """Whether this process has a function. NOTE: LLVM finds none before it has loaded code."""
+    try:
+        return hasattr(ctypes.CDLL(None), name)
+    except (OSError, TypeError):  # not so on this system
+        return False
+
+
 def current_platform() -> Platform:
     """The platform that the runtime is compiled for here."""
     architecture = host_platform.machine()
     if architecture.lower() in ("arm64", "aarch64"):
         architecture = "aarch64"
     futex = _FUTEX_NUMBERS.get(architecture) if sys.platform == "linux" else None
-    affinity = switches["place"] and all(llvm.address_of_symbol(name) for name in AFFINITY)
+    affinity = switches["place"] and all(_is_in_process(name) for name in AFFINITY)
     return Platform(architecture, futex, int(signal.SIG_BLOCK), _signal_mask(), time.CLOCK_MONOTONIC, affinity)
 
 

@@ -142,11 +142,12 @@ def texts() -> dict[str, tuple[str, str]]:
         tile = tile_for(dtype)
         assert tile is not None
         out[f"dot products {dtype}"] = gemv_text(dtype, tile)
+        widths = tuple(range(1, tile.vectors + 1))
         for op in ("convolve", "filter"):
-            out[f"{op} {dtype}"] = convolution_text(dtype, tile, op)
-        out[f"convolve along features {dtype}"] = features_text(dtype, tile, 0)
+            out[f"{op} {dtype}"] = convolution_text(dtype, tile, op, widths)
+        out[f"convolve along features {dtype}"] = features_text(dtype, tile, 0, widths)
         out[f"convolve along features, in runs {dtype}"] = features_text(
-            dtype, _features_tile(tile, tile.columns, True), 1
+            dtype, _features_tile(tile, tile.columns, True), 1, widths
         )
         for steps in ((1, 1), (2, 2), (8, 8)):
             out[f"{steps} phases {dtype}"] = phases_text(dtype, tile_of_phases(tile, dtype, steps[1]), steps)

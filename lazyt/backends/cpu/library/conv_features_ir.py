@@ -232,11 +232,15 @@ class _Driver:
 
 
 @cache
-def features_text(dtype: np.dtype, tile: Tile, step: int) -> tuple[str, str]:
-    """The module of convolutions with vectors along the features, and its name; step: see `_Features`."""
+def features_text(dtype: np.dtype, tile: Tile, step: int, widths: tuple[int, ...]) -> tuple[str, str]:
+    """The module of convolutions with vectors along the features, and its name.
+
+    step: see `_Features`; widths: vectors of the tiles that the features take, as all would take twice as long to
+    compile.
+    """
     driver = _Driver(dtype, tile)
     body = driver.text("lazyt_features")
-    micros, constants = tables(tile, lambda rows, vectors: _Features(dtype, tile, rows, vectors, step))
+    micros, constants = tables(tile, widths, lambda rows, vectors: _Features(dtype, tile, rows, vectors, step))
     texts = [m.text() for m in micros]
     transposer, declared = driver.transposer.text()
     frames, more = framing(dtype, tile.lanes)

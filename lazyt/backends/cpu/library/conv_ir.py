@@ -222,23 +222,30 @@ class _Driver:
 
 
 @cache
-def convolution_text(dtype: np.dtype, tile: Tile, op: str) -> tuple[str, str]:
-    """The module of 'convolve' or 'filter' for a dtype, and its name."""
+def convolution_text(dtype: np.dtype, tile: Tile, op: str, widths: tuple[int, ...] = ()) -> tuple[str, str]:
+    """The module of 'convolve' or 'filter' for a dtype, and its name.
+
+    widths: vectors of the tiles that a filter's features take.
+    """
     driver = _Driver(dtype, tile)
     name = f"lazyt_{op}"
     if op == "convolve":
         micros: list[Micro] = [_Places(dtype, tile, "row", mr, tile.vectors, True) for mr in tile.rows]
         body = driver.convolve(name)
     else:
-        micros = [_Filter(dtype, tile, "row", mr, nv + 1, True) for nv in range(tile.vectors) for mr in tile.rows]
+        micros = [_Filter(dtype, tile, "row", mr, nv, True) for nv in widths for mr in tile.rows]
         body = driver.filter(name)
     texts = [m.text() for m in micros]
     functions = [driver.f, *(m.f for m in micros)]
     declared = {line for f in functions for line in f.body.module.text().splitlines() if line}
-    table = ", ".join(f"ptr @{m.name}" for m in micros)
+    nobody = ["ptr null"] * len(tile.rows)
+    families = [[f"ptr @{m.name}" for m in micros if m.nv == v] or nobody for v in range(1, tile.vectors + 1)]
+    if op == "convolve":
+        families = families[-1:]
+    table = ", ".join(name for family in families for name in family)
     parts = [
         *sorted(declared),
-        f"@micros = internal constant [{len(micros)} x ptr] [{table}]",
+        f"@micros = internal constant [{len(families) * len(tile.rows)} x ptr] [{table}]",
         *texts,
         epilogue_text(),
         body,

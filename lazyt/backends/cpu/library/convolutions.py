@@ -72,14 +72,20 @@ def choose_convolution(c: MatmulCall, value: Value) -> Choice:
             or by_features < _along_places(tile, m, math.prod(outer), width, depth, count)
         ):
             tile = _features_tile(tile, m, width % RUN == 0)
-            return Choice("generated", m, area, depth, count, 0, 0, alone, tile=tile, form="features", pack_b="across")
+            return Choice(
+                "generated", m, area, depth, count, 0, 0, alone, tile=tile, families=tile.families(m), form="features",
+                pack_b="across",
+            )  # fmt: skip
         fits = m * width * n.dtype.itemsize <= SCRATCH
         return Choice("generated", m, area, depth, count, 0, 0, alone and fits, tile=tile)
     features = value(w.shape[1]) // a.groups
     vectors = min(max(-(-features // tile.lanes), 1), tile.vectors)
     narrow: Tile = dataclasses.replace(tile, vectors=vectors)
     area = math.prod(value(d) for d in w.shape[2:])
-    return Choice("generated", depth, features, area, value(x.shape[0]), 0, 0, tile=narrow, pack_b="across")
+    return Choice(
+        "generated", depth, features, area, value(x.shape[0]), 0, 0, tile=narrow, families=narrow.families(features),
+        pack_b="across",
+    )  # fmt: skip
 
 
 def _lies_in_order(c: MatmulCall, value: Value) -> bool:
@@ -205,11 +211,16 @@ class Convolution(Product):
     def modules(self) -> list[tuple[str, str]]:
         node, tile = self.call.node, self.tile
         frames = [pad_text(node.dtype, tile.lanes)] if self._is_framed_before else []
+        packs = self.choice.form == "features" or node.op != "convolve"
+        return [*frames, self._text, *([pack_text(node.dtype, tile, "across")] if packs else [])]
+
+    @property
+    def _text(self) -> tuple[str, str]:
+        """The module of the convolution itself, and its name."""
+        dtype, widths = self.call.node.dtype, tuple(sorted({vectors for vectors, _ in self.choice.families}))
         if self.choice.form == "features":
-            return [*frames, features_text(node.dtype, tile, self._step), pack_text(node.dtype, tile, "across")]
-        if node.op == "convolve":
-            return [*frames, convolution_text(node.dtype, tile, "convolve")]
-        return [*frames, convolution_text(node.dtype, tile, "filter"), pack_text(node.dtype, tile, "across")]
+            return features_text(dtype, self.tile, self._step, widths)
+        return convolution_text(dtype, self.tile, "convolve" if self.call.node.op == "convolve" else "filter", widths)
 
     @property
     def workspace(self) -> int:
@@ -320,7 +331,7 @@ class Convolution(Product):
         table.extend(offsets)
         units = blocks * ch.count if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(ch.m * unit * width * ch.k, 1), 1)
-        self._launch(convolution_text(node.dtype, self.tile, "convolve"), at, units, grain, rows, table, patches)
+        self._launch(self._text, at, units, grain, rows, table, patches)
 
     def _features(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         b, c, ch = self.bound, self.call, self.choice
@@ -361,7 +372,7 @@ class Convolution(Product):
             table.extend(entries)
         units = row_blocks * blocks * groups * -(-ch.count // images) if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(features * images * part * ch.k, 1), 1)
-        self._launch(features_text(node.dtype, tile, self._step), at, units, grain, rows, table, patches)
+        self._launch(self._text, at, units, grain, rows, table, patches)
 
     @property
     def _step(self) -> int:
@@ -523,4 +534,4 @@ class Convolution(Product):
         for name, entry in entries.items():
             table[at + CONV_AT[name]] = entry - at
         units = blocks * groups if ch.m and ch.n else 0
-        rows.append([code_of(*convolution_text(c.node.dtype, tile, "filter")), at, units, 1, 0])
+        rows.append([code_of(*self._text), at, units, 1, 0])

@@ -212,19 +212,19 @@ class Micro:
             f.line("ret void")
 
 
-def tables(tile: Tile, make: Callable[[int, int], Micro]) -> tuple[list[Micro], list[str]]:
+def tables(tile: Tile, widths: tuple[int, ...], make: Callable[[int, int], Micro]) -> tuple[list[Micro], list[str]]:
     """The micro-kernels of a tile, and two constants: names and heights, by vectors and by rows that are left.
 
-    make(rows, vectors) is one of them.
+    widths: the numbers of vectors that there are some for; make(rows, vectors) is one of them.
     """
     micros: list[Micro] = []
     names, heights = [], []
     for vectors in range(1, tile.vectors + 1):
-        family = {mr: make(mr, vectors) for mr in tile.heights(vectors)}
+        family = {mr: make(mr, vectors) for mr in tile.heights(vectors)} if vectors in widths else {}
         micros += family.values()
         for left in range(tile.tallest + 1):
-            height = max(h for h in family if h <= left or h == 1)
-            names.append(f"ptr @{family[height].name}")
+            height = max(h for h in tile.heights(vectors) if h <= left or h == 1)
+            names.append(f"ptr @{family[height].name}" if family else "ptr null")
             heights.append(f"i64 {height}")
     return micros, [
         f"@micros = internal constant [{len(names)} x ptr] [{', '.join(names)}]",

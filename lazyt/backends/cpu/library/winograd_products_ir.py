@@ -47,7 +47,9 @@ def multiply(
 
 def micros(tile: Tile, form: str) -> tuple[list[str], frozenset[str]]:
     """The micro-kernels, with tables of them by vectors and by rows that are left; and what they declare."""
-    found, constants = tables(tile, lambda rows, vectors: Micro(DTYPE, tile, form, rows, vectors, False))
+    found, constants = tables(
+        tile, tuple(range(1, tile.vectors + 1)), lambda rows, vectors: Micro(DTYPE, tile, form, rows, vectors, False)
+    )
     texts = [m.text() for m in found]
     declared = frozenset(line for m in found for line in m.f.body.module.text().splitlines())
     return [*constants, *texts], declared
