@@ -31,7 +31,8 @@ def sort(x: Any, /, axis: int | None = -1, *, descending: bool = False, stable: 
     >>> lt.sort(lt.asarray([3, 1, 2]), descending=True).tolist()
     [3, 2, 1]
     """
-    return record(ops.SORT, (in_one_axis(x) if axis is None else x,), (0 if axis is None else axis, bool(descending)))
+    x, axis = (in_one_axis(x), 0) if axis is None else (x, axis)
+    return record(ops.SORT, (x,), (axis, bool(descending)))
 
 
 def argsort(x: Any, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
@@ -43,9 +44,8 @@ def argsort(x: Any, /, axis: int | None = -1, *, descending: bool = False, stabl
     >>> lt.argsort(lt.asarray([3, 1, 2])).tolist()
     [1, 2, 0]
     """
-    return record(
-        ops.ARGSORT, (in_one_axis(x) if axis is None else x,), (0 if axis is None else axis, bool(descending))
-    )
+    x, axis = (in_one_axis(x), 0) if axis is None else (x, axis)
+    return record(ops.ARGSORT, (x,), (axis, bool(descending)))
 
 
 def topk(x: Any, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:

@@ -552,6 +552,9 @@ class _Export:
 
     __slots__ = ("__array_interface__", "buffer")
 
+    __array_interface__: dict[str, Any]
+    buffer: Buffer
+
 
 # How a description of memory names a dtype; it has no name for those that are not NumPy's own.
 _TYPES: dict[Any, str] = {np.dtype(c): np.dtype(c).str for c in "?bhilqBHILQefdgFDG"}

@@ -47,9 +47,8 @@ def multiply(
 
 def micros(tile: Tile, form: str) -> tuple[list[str], frozenset[str]]:
     """The micro-kernels, with tables of them by vectors and by rows that are left; and what they declare."""
-    found, constants = tables(
-        tile, tuple(range(1, tile.vectors + 1)), lambda rows, vectors: Micro(DTYPE, tile, form, rows, vectors, False)
-    )
+    widths = tuple(range(1, tile.vectors + 1))
+    found, constants = tables(tile, widths, lambda rows, vectors: Micro(DTYPE, tile, form, rows, vectors, False))
     texts = [m.text() for m in found]
     declared = frozenset(line for m in found for line in m.f.body.module.text().splitlines())
     return [*constants, *texts], declared
