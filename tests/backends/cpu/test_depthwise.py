@@ -27,6 +27,7 @@ CASES = {
     "long steps": (False, (2, 3, 13, 23), (2, 5), {"stride": (4, 3), "padding": (1, 2)}),
     "dilated": (False, (2, 3, 12, 17), (3, 2), {"dilation": (2, 3), "padding": 2}),
     "a large window": (False, (1, 2, 17, 19), (7, 7), {"padding": 3}),
+    "a large window over few places": (False, (2, 3, 7, 7), (7, 7), {"padding": 3}),
     "more padding than a window has": (False, (1, 2, 5, 6), (2, 3), {"padding": (4, 5)}),
     "parts of a plane": (False, (1, 2, 90, 70), (3, 3), {"padding": 1}),
     "no images": (False, (0, 2, 5, 6), (3, 3), {"padding": 1}),
@@ -64,7 +65,9 @@ def test_generated_or_by_sums(case, dtype, monkeypatch):
     assert_close_at_scale(got, exact, 100)
 
 
-@pytest.mark.parametrize("case", ["rows that are no vectors", "parts of a plane", "transposed by two"])
+@pytest.mark.parametrize(
+    "case", ["rows that are no vectors", "parts of a plane", "a large window", "transposed by two"]
+)
 def test_bits_do_not_depend_on_threads_or_epilogues(case, monkeypatch):
     assert len(bits_by_threads_and_epilogues(lambda: results(case)[0], monkeypatch)) == 1
 

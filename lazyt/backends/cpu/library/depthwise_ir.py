@@ -40,8 +40,11 @@ PLANE_FIELDS = (
 )  # fmt: skip
 PLANE_AT = {name: HEAD + i for i, name in enumerate(PLANE_FIELDS)}
 PLANE_SIZE = HEAD + len(PLANE_FIELDS)
-# Rows of the result that are summed up together, by how many weights there are for so many registers.
-TOGETHER = ((9, 4), (25, 2))
+# Rows of the result that are summed up together, by how many weights there are: few stay in registers, and each of many
+# is read from memory by its sums.
+TOGETHER = ((9, 4), (25, 2), (1 << 20, 4))
+# Bytes of a vector that is stored in part by a mask as fast as whole.
+MASKED = 64
 # Elements of a window whose sums 'filter' has in registers.
 SUMS = 9
 
@@ -121,6 +124,7 @@ class _Planes:
             kind = "ptr" if field in ("A", "B", "C", "epilogue", "workspace") else "i64"
             self.arg[field] = f.load(kind, f.at("i64", "%args", str(i)))
         self.plane = workspace_of(f, self.arg["workspace"])
+        self.masked = tile.lanes * dtype.itemsize == MASKED
 
     def clear(self) -> None:
         """Zeros in all of a copied plane: copies leave those around it."""
@@ -250,14 +254,18 @@ class _Convolved(_Planes):
                         self._places(weights, out, y.index, line, ry, 1, nu)
             return
         together = next((r for most, r in TOGETHER if len(weights) <= most), 1)
-        # NOTE: a vector may reach into the next row, which must be stored after it.
-        apart = f.let(f"icmp eq i64 {f.let('srem i64 ' + self.arg['width'] + f', {self.lanes}')}, 0")
-        several = f.let(f"sub i64 {rows}, {f.let(f'srem i64 {rows}, {together}')}")
-        several = f.let(f"select i1 {apart}, i64 {several}, i64 0")
-        if together > 1:
-            with f.loop("0", several, str(together)) as y:
-                self._places(weights, out, y.index, y.index, 0, together, nu)
-        with f.loop(several if together > 1 else "0", rows, "1") as y:
+        enough = f.let(f"icmp sge i64 {rows}, {together}")
+        if not self.masked:
+            # NOTE: a vector may reach into the next row, which must be stored after it.
+            apart = f.let(f"icmp eq i64 {f.let('srem i64 ' + self.arg['width'] + f', {self.lanes}')}, 0")
+            enough = f.let(f"and i1 {enough}, {apart}")
+        several = f.let(f"select i1 {enough}, i64 {rows}, i64 0")
+        last = f.let(f"sub i64 {rows}, {together}")
+        with f.loop("0", several, str(together)) as y:
+            # NOTE: the last ones may be computed twice: one row by itself takes as long as all of them.
+            first = f.smin(y.index, last)
+            self._places(weights, out, first, first, 0, together, nu)
+        with f.loop(several, rows, "1") as y:
             self._places(weights, out, y.index, y.index, 0, 1, nu)
 
     def _places(self, weights: list[str], out: str, y: str, line: str, ry: int, count: int, nu: str) -> None:
@@ -286,7 +294,11 @@ class _Convolved(_Planes):
                 place = f.let(f"add i64 {begin}, {f.let(f'mul i64 {x.index}, {px}')}")
                 if i:
                     place = f.let(f"add i64 {place}, {f.let('mul i64 ' + arg['width'] + f', {i}')}")
-                self._store([s or "zeroinitializer" for s in found], out, place, x.index, nu)
+                if count > 1 and self.masked:
+                    left = f.let(f"sub i64 {arg['width']}, {x.index}")
+                    self.micro.write(f.at(e, out, place), f.mask(n, left), found[0] or "zeroinitializer")
+                else:
+                    self._store([s or "zeroinitializer" for s in found], out, place, x.index, nu)
 
     def _store(self, found: list[str], out: str, place: str, x: str, nu: str) -> None:
         """Store vectors of the phases from a place on: whole, where what comes after in the part is stored later."""
