@@ -263,6 +263,8 @@ class Tensor(Handle, metaclass=HintingType):
                 raise AutogradError("deepcopy: only leaf tensors support deepcopy; detach() the tensor first")
             out.requires_grad = True
         memo[id(self)] = out
+        if inplace.is_leaf(self) and self.grad is not None:
+            out.grad = self.grad.__deepcopy__(memo)
         return out
 
     def share_memory_(self) -> Tensor:

@@ -264,6 +264,19 @@ def test_copies_and_pickles_keep_what_is_shared() -> None:
         assert list(other.state_dict()) == list(net.state_dict())
 
 
+def test_a_deep_copy_has_the_gradients_too() -> None:
+    net = Net()
+    net(X).sum().backward()
+    other = copy.deepcopy(net)
+    for layers in (net, other):
+        lt.optim.SGD(layers.parameters(), 0.5).step()
+    for mine, theirs in zip(net.parameters(), other.parameters(), strict=True):
+        np.testing.assert_array_equal(mine.detach().numpy(), theirs.detach().numpy())
+        assert theirs.grad is not mine.grad
+    net(X).sum().backward()  # which adds to its own gradients alone
+    assert (net.body[0].weight.grad != other.body[0].weight.grad).any()
+
+
 def test_an_error_names_the_layer_by_its_path() -> None:
     with pytest.raises(ShapeError) as found:
         Net()(lt.ones((2, 7)))
