@@ -246,7 +246,7 @@ def source_identity() -> str:
                     todo.append(entry.path)
             elif entry.name.endswith(".py"):
                 status = entry.stat()
-                found.append((os.path.relpath(entry.path, root), status.st_size, status.st_mtime_ns))
+                found.append((entry.path[len(root) :], status.st_size, status.st_mtime_ns))
     return repr((sys.implementation.cache_tag, sys.version_info[:3], sorted(found)))
 
 
