@@ -4,8 +4,8 @@
 
 `--peer` is a Python that has PyTorch; by default this one, and PyTorch is skipped by name where it is not installed.
 Each library runs in processes of its own, in turns, and each process times both dtypes call by call, in turns; the best
-of each counts. `ratio` is bfloat16's time over float32's. Where the processor multiplies pairs of bfloat16
-(avx512_bf16) it should be below 1, and at most 1.1 elsewhere: 1 is returned where lazyt's is not.
+of each counts. `ratio` is bfloat16's time over float32's. Where lazyt multiplies pairs of bfloat16 (by AMX, or AVX-512)
+it should be below 1, and at most 1.1 elsewhere: 1 is returned where lazyt's is not.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ def measured(python: str, library: str, row: str, args: argparse.Namespace) -> d
     return found
 
 
-def _multiplies_pairs() -> bool:
-    """Whether LLVM finds that this processor has `vdpbf16ps`."""
-    from lazyt.backends.cpu.engine import host_features  # here: the other Python has no lazyt
+def _how_pairs_are_multiplied() -> str:
+    """'' if the elements are multiplied as float32."""
+    from lazyt.backends.cpu.library.products import dot_products  # here: the other Python has no lazyt
 
-    return "avx512bf16" in host_features()
+    return {"tiles": "AMX (tdpbf16ps)", "native": "AVX-512 (vdpbf16ps)"}.get(dot_products(), "")
 
 
 def line_of(row: str, library: str, best: dict[str, float]) -> str:
@@ -134,8 +134,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if args.quick:
         args.seconds, args.turns = 0.01, 1
-    native = _multiplies_pairs()
-    print("this processor", "multiplies" if native else "does not multiply", "pairs of bfloat16 (avx512_bf16)")
+    by = _how_pairs_are_multiplied()
+    print(f"pairs of bfloat16 are multiplied by {by}" if by else "bfloat16 is multiplied as float32")
     behind = 0
     for row in args.only:
         best: dict[str, dict[str, float]] = {}
@@ -149,7 +149,7 @@ def main(argv: list[str] | None = None) -> int:
             print(line_of(row, library, times_of), flush=True)
         if "torch" not in best:
             print(f"{row:17} torch is not installed")
-        behind += best["lazyt"]["bfloat16"] > MOST[native] * best["lazyt"]["float32"]
+        behind += best["lazyt"]["bfloat16"] > MOST[bool(by)] * best["lazyt"]["float32"]
     return int(behind > 0 and not args.quick)
 
 

@@ -49,7 +49,8 @@ class LaunchDescription(Description):
         if isinstance(c, MatmulCall):
             choice = self._bound.products[c].choice
             if choice.how == "generated":
-                return "generated dot products" if choice.by_dots else f"generated {choice.tile} product"
+                by = " by AMX" if choice.dots == "tiles" else ""
+                return "generated dot products" if choice.by_dots else f"generated {choice.tile} product{by}"
             return blas.routine(c.node.dtype) if choice.how == "blas" else "NumPy matmul"
         if isinstance(c, ScatterCall):
             return "native scatter" if native else "NumPy scatter in index order"

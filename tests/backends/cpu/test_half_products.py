@@ -10,7 +10,7 @@ import pytest
 import lazyt as lt
 from lazyt.backends.cpu import engine
 from lazyt.backends.cpu.engine import host_features
-from lazyt.backends.cpu.library import gemm_ir, gemm_tile, products
+from lazyt.backends.cpu.library import gemm_amx, gemm_ir, gemm_tile, products
 from lazyt.backends.cpu.library.gemm_tile import KC
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
@@ -209,7 +209,8 @@ class TestDots:
     @pytest.mark.skipif("avx512bf16" not in host_features(), reason="this processor has no vdpbf16ps (avx512_bf16)")
     @pytest.mark.parametrize("stored", ["bfloat16", "float32"])
     @pytest.mark.parametrize("transposed", ["", "left", "right"])
-    def test_the_instruction(self, transposed, stored):
+    def test_the_instruction(self, transposed, stored, monkeypatch):
+        monkeypatch.setattr(products, "dot_products", lambda: "native")
         self.check(transposed, stored)
 
     def check(self, transposed, stored):
@@ -239,7 +240,8 @@ class TestDots:
         flags = "+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512bf16"
         other = engine.Host("x86_64-unknown-linux-gnu", cpu, flags)
         monkeypatch.setattr(engine, "host", lambda: other)
-        monkeypatch.setattr(products, "host_features", lambda: other.features)
+        for module in (products, gemm_amx):
+            monkeypatch.setattr(module, "host_features", lambda: other.features)
         assert products.dot_products() == "native"
         source = products.Source(BFLOAT16, BFLOAT16)
         for width, register in ((64, "zmm"), (32, "ymm")):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import glob
+import math
 import os
 from functools import lru_cache
 
@@ -186,3 +187,14 @@ done:
         "call void %f(i32",
         f"call void (i32, i32, i32, i64, i64, i64, {kind}, ptr, i64, ptr, i64, {kind}, ptr, i64) %f(i32",
     )
+
+
+def panels(m: int, n: int, threads: int) -> tuple[int, int, int]:
+    """How many panels one product is divided into, and the rows and columns of each."""
+    if threads == 1:
+        return 1, max(m, 1), n
+    if m >= n:
+        rows = math.ceil(math.ceil(m / threads) / 8) * 8
+        return math.ceil(m / rows), rows, n
+    columns = math.ceil(math.ceil(n / threads) / 16) * 16
+    return math.ceil(n / columns), m, columns

@@ -21,12 +21,14 @@ product of at most DEPTH along k, its part lives in the thread's working memory 
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.cpu.codegen.looptext import Function, named
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.codegen.transpose import Transposer
+from lazyt.backends.cpu.library import gemm_amx
 from lazyt.backends.cpu.library.gemm_epilogue import epilogue_text
 from lazyt.backends.cpu.library.gemm_micro import DotMicro, Micro
 from lazyt.backends.cpu.library.gemm_pack import Packing, panels_that_stay
@@ -48,7 +50,8 @@ class Reads:
     a: Source | None = None
     b: Source | None = None
     packed: bool = True
-    # '', or how pairs of bfloat16 are multiplied: by an instruction ('native'), or as it does ('portable', for tests).
+    # '', or how pairs of bfloat16 are multiplied: by AMX ('tiles'), by AVX-512 ('native'), or as that does ('portable',
+    # for tests).
     dots: str = ""
 
     @property
@@ -91,7 +94,7 @@ class _Driver:
     def __init__(self, dtype: np.dtype, tile: Tile, form: str, reads: Reads) -> None:
         self.dtype, self.tile, self.form = dtype, tile, form
         self.element = mem_type(dtype)
-        self.converts, self.dots = reads.a is not None, bool(reads.dots)
+        self.converts, self.dots, self.tiles = reads.a is not None, bool(reads.dots), reads.dots == "tiles"
         self.a, self.b = (self.element if s is None else mem_type(s.stored) for s in (reads.a, reads.b))
         # The elements of B that the micro-kernels read. NOTE: a converted B is packed by all units or by none.
         self.inner = self.b if reads.b_in_place is not None else self.element
@@ -115,12 +118,9 @@ class _Driver:
         a_inner = arg["a_line"] if self.converts else a_line
         a_step = a_inner if row_major else "1"
         b_row = f.let(f"select i1 {panels}, i64 {t.columns}, i64 {arg['b_row']}")
-        # Elements of a packed panel: whole squares, as they are transposed.
-        deepest = f.let(f"add i64 {f.smin(arg['k'], str(DEPTH))}, {t.lanes - 1}")
-        panel_size = f.let(f"mul i64 {f.let(f'and i64 {deepest}, {-t.lanes}')}, {t.columns}")
+        panel_size = f.let(f"mul i64 {self._deep(f.smin(arg['k'], str(DEPTH)))}, {t.columns}")
         # Kept panels have all of k.
-        more = f.let(f"add i64 {arg['k']}, {t.lanes - 1}")
-        kept_deep = f.let(f"and i64 {more}, {-t.lanes}")
+        kept_deep = self._deep(arg["k"])
         kept_panel = f.let(f"mul i64 {kept_deep}, {t.columns}")
         b_panel = f.let(f"select i1 {packs}, i64 {panel_size}, i64 {t.columns}")
         b_panel = f.let(f"select i1 {is_kept}, i64 {kept_panel}, i64 {b_panel}")
@@ -141,6 +141,8 @@ class _Driver:
             c_at = f.at(e, f.at(e, f.at(e, arg["C"], co), f.let(f"mul i64 {i0}, {arg['c_row']}")), j0)
             c0 = f.let(f"select i1 {on_stack}, ptr {tile}, ptr {c_at}")
             ldc = f.let(f"select i1 {on_stack}, i64 {arg['group']}, i64 {arg['c_row']}")
+            if self.tiles:
+                gemm_amx.begin(f)
             # NOTE: one trip even if k is 0, which makes zeros.
             last_k = f.body.call("i64", "llvm.smax.i64", ("i64", arg["k"]), ("i64", "1"))
             with f.loop("0", last_k, str(DEPTH)) as block:
@@ -192,6 +194,8 @@ class _Driver:
                                 f"call void @epilogue(ptr %args, i64 {number}, i64 {i1}, i64 {j1}, i64 {rows}, "
                                 f"i64 {ng}, ptr {c2}, i64 {ldc})"
                             )
+            if self.tiles:
+                gemm_amx.end(f)
             with f.when(f.let(f"and i1 {has_epilogue}, {elsewhere}")):
                 f.line(
                     f"call void @epilogue(ptr %args, i64 {number}, i64 {i0}, i64 {j0}, i64 {mu}, i64 {nu}, ptr {c0}, "
@@ -200,6 +204,12 @@ class _Driver:
         f.line("ret void")
         head = f"define void @{name}({PARAMETERS}) nounwind {{\nentry:"
         return f"{head}\n{f.text()}\n}}", set(f.body.module.text().splitlines())
+
+    def _deep(self, k: str) -> str:
+        """Rows of a packed panel for so many elements along k: whole squares, as they are transposed."""
+        f, lanes = self.f, self.tile.lanes
+        rows = f.let(f"lshr i64 {f.let(f'add i64 {k}, 1')}, 1") if self.dots else k
+        return f.let(f"and i64 {f.let(f'add i64 {rows}, {lanes - 1}')}, {-lanes}")
 
     def _rows(
         self, kk: str, a: str, a_step: str, a_inner: str, b: str, b_row: str, c: str, ldc: str, mu: str, nr: str,
@@ -214,23 +224,27 @@ class _Driver:
         before = f.let(f"mul i64 {f.let(f'sub i64 {vectors}, 1')}, {t.lanes}")
         last = f.let(f"sub i64 {nr}, {before}")
         first = f.let(f"mul i64 {kind}, {t.tallest + 1}")
-        with f.loop("0", mu, "1") as row:
+        deepest = f.body.call("i64", "llvm.smax.i64", ("i64", kk), ("i64", "1"))
+        with ExitStack() as loops:
+            if self.tiles:
+                part = loops.enter_context(f.loop("0", deepest, str(block)))
+            row = loops.enter_context(f.loop("0", mu, "1"))
             left = f.smin(f.let(f"sub i64 {mu}, {row.index}"), str(t.tallest))
             which = f.let(f"add i64 {first}, {left}")
             micro = f.load("ptr", f.at("ptr", "@micros", which))
             row.step = f.load("i64", f.at("i64", "@heights", which))
             ar = f.at(e, a, f.let(f"mul i64 {row.index}, {a_step}"))
             cr = f.at(e, c, f.let(f"mul i64 {row.index}, {ldc}"))
-            deepest = f.body.call("i64", "llvm.smax.i64", ("i64", kk), ("i64", "1"))
-            with f.loop("0", deepest, str(block)) as part:
-                k1 = f.smin(f.let(f"sub i64 {kk}, {part.index}"), str(block))
-                along = part.index if self.form == "row" else f.let(f"mul i64 {part.index}, {a_inner}")
-                ak, bk = f.at(e, ar, along), f.at(self.inner, b, f.let(f"mul i64 {part.index}, {b_row}"))
-                more = f.let(f"or i1 {add}, {f.let(f'icmp ne i64 {part.index}, 0')}")
-                f.line(
-                    f"call void {micro}(i64 {k1}, ptr {ak}, i64 {a_inner}, ptr {bk}, i64 {b_row}, ptr {cr}, "
-                    f"i64 {ldc}, i1 {more}, i64 {last})"
-                )
+            if not self.tiles:
+                part = loops.enter_context(f.loop("0", deepest, str(block)))
+            k1 = f.smin(f.let(f"sub i64 {kk}, {part.index}"), str(block))
+            along = part.index if self.form == "row" else f.let(f"mul i64 {part.index}, {a_inner}")
+            ak, bk = f.at(e, ar, along), f.at(self.inner, b, f.let(f"mul i64 {part.index}, {b_row}"))
+            more = f.let(f"or i1 {add}, {f.let(f'icmp ne i64 {part.index}, 0')}")
+            f.line(
+                f"call void {micro}(i64 {k1}, ptr {ak}, i64 {a_inner}, ptr {bk}, i64 {b_row}, ptr {cr}, "
+                f"i64 {ldc}, i1 {more}, i64 {last})"
+            )
 
 
 @cache
@@ -241,7 +255,9 @@ def product_text(
 
     NOTE: all families together take three times as long to compile as the one that most sizes need.
     """
-    micro = partial(DotMicro, native=reads.dots == "native") if reads.dots else Micro
+    micro: Any = Micro
+    if reads.dots:
+        micro = gemm_amx.TileMicro if reads.dots == "tiles" else partial(DotMicro, native=reads.dots == "native")
     micros = {
         (family, mr): micro(dtype, tile, form, mr, *family, reads.b_in_place)
         for family in families
@@ -270,7 +286,7 @@ def product_text(
             names.append(f"ptr @{micros[family, height].name}" if family in families else "ptr null")
             heights.append(f"i64 {height}")
     parts = [
-        *sorted(line for line in declared if line),
+        *sorted(line for line in declared if line), *([gemm_amx.whole_shape()] if reads.dots == "tiles" else []),
         f"@micros = internal constant [{len(names)} x ptr] [{', '.join(names)}]",
         f"@heights = internal constant [{len(names)} x i64] [{', '.join(heights)}]", *bodies, epilogue_text(), driver,
     ]  # fmt: skip

@@ -17,7 +17,7 @@ from lazyt.backends.common.products import MAX_BATCH, NO_TRANS, TRANS, leading
 from lazyt.backends.cpu.codegen.source import Source, source_of
 from lazyt.backends.cpu.engine import compile_module, host_features
 from lazyt.backends.cpu.kept_panels import LEAST, Kept
-from lazyt.backends.cpu.library import blas
+from lazyt.backends.cpu.library import blas, gemm_amx
 from lazyt.backends.cpu.library.gemm_ir import Reads, product_text
 from lazyt.backends.cpu.library.gemm_pack import pack_text
 from lazyt.backends.cpu.library.gemm_tile import (
@@ -145,7 +145,10 @@ def tile_for(dtype: np.dtype, form: str = "row") -> Tile | None:
 
 def dot_products() -> str:
     """How products of bfloat16 multiply pairs of them here; '' if one by one, as float32."""
-    return "native" if "avx512bf16" in host_features() else ""
+    if gemm_amx.are_granted():
+        return "tiles"
+    # NOTE: where there is AMX, the instruction of AVX-512 takes longer than float32's two.
+    return "native" if "avx512bf16" in host_features() and "amx-bf16" not in host_features() else ""
 
 
 def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
@@ -180,6 +183,8 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
         pack_a, form = "across", "row"
         tile = tile_for(dtype)
         assert tile is not None
+    if dots == "tiles":
+        tile = gemm_amx.TILE
     far = kk * n * size > NEAR and m > MANY
     if sources[1] is not None:
         far = bool(dots) or m > (FEW if sources[1].rounds else SOME) * tile.rows[0]
@@ -303,14 +308,21 @@ class Product(products.Product):
     def _converted_line(self, rows: int) -> int:
         """From line to line of a converted part of A: room for a whole vector at its end, and a little more."""
         ch, columns = self.choice, self.tile.columns
-        long = min(max(ch.k, 1), DEPTH) if ch.form == "row" else rows
+        long = self._pairs(min(max(ch.k, 1), DEPTH)) if ch.form == "row" else rows
         return -(-long // columns) * columns + PAD
 
     def _packed_panel(self) -> int:
         """Bytes of a panel of B that the unit packs."""
-        tile = self.tile
-        deep = -(-min(max(self.choice.k, 1), DEPTH) // tile.lanes) * tile.lanes
-        return deep * tile.columns * self.call.node.dtype.itemsize
+        return self._deep(min(max(self.choice.k, 1), DEPTH)) * self.tile.columns * self.call.node.dtype.itemsize
+
+    def _pairs(self, k: int) -> int:
+        """What so many elements along k are, converted or packed: as many, or half as many pairs."""
+        return -(-k // 2) if self.choice.dots else k
+
+    def _deep(self, k: int) -> int:
+        """Rows of a packed panel of B for so many elements along k."""
+        lanes = self.tile.lanes
+        return -(-self._pairs(k) // lanes) * lanes
 
     @property
     def modules(self) -> list[tuple[str, str]]:
@@ -334,8 +346,7 @@ class Product(products.Product):
 
     def _panel(self) -> int:
         """Elements of one packed panel of B."""
-        tile = self.tile
-        return -(-self.choice.k // tile.lanes) * tile.lanes * tile.columns
+        return self._deep(self.choice.k) * self.tile.columns
 
     def _strides(self, i: int) -> list[int]:
         """The strides of an operand along the axes of the batch."""
@@ -497,7 +508,7 @@ class Product(products.Product):
         size = self.call.node.dtype.itemsize
         m, n, high = max(ch.m, 1), max(ch.n, 1), tile.rows[0]
         whole = -(-n // tile.columns) * tile.columns
-        chunk = -(-CHUNK // high) * high
+        chunk = gemm_amx.CHUNK if ch.dots == "tiles" else -(-CHUNK // high) * high
         cols = min(whole, ch.wide) if m > 2 * high or ch.on_stack else whole
         rows = m
         work = m * n * max(ch.k, 1)
@@ -513,7 +524,7 @@ class Product(products.Product):
         if ch.k > DEPTH and m > ch.deep:
             rows = -(-m // -(-m // ch.deep))
         if self._converts:
-            deepest = -(-min(max(ch.k, 1), DEPTH) // tile.columns) * tile.columns
+            deepest = -(-self._pairs(min(max(ch.k, 1), DEPTH)) // tile.columns) * tile.columns
             rows = min(rows, max(PACKED_A // (size * (deepest + tile.columns + PAD)) - tile.columns - PAD, high))
         if parts > 1 and (ch.pack_b or self._may_stay or m < parts * high) and n > tile.columns:
             # Along n nothing is packed twice.
@@ -563,7 +574,7 @@ class Product(products.Product):
         (_, sa, oa), (_, sb, ob) = c.operands
         la, lb = ch.leading
         batch = [b.value(d) for d in x.shape[:-2]]
-        panels, pm, pn = _panels(m, n, kk)
+        panels, pm, pn = blas.panels(m, n, get_num_threads() if m * n * kk >= PANEL * get_num_threads() else 1)
         pa = 0 if pn < n else pm * (la[1] if la[0] == NO_TRANS else 1)
         pb = 0 if pn == n else pn * (1 if lb[0] == NO_TRANS else lb[1])
         pc = pm * n if pn == n else pn
@@ -585,15 +596,3 @@ class Product(products.Product):
         table.extend(args)
         if c.epilogue is not None:
             b._kernel(c.epilogue, rows, table, patches, False)
-
-
-def _panels(m: int, n: int, k: int) -> tuple[int, int, int]:
-    """How many panels one product is divided into, and the rows and columns of each."""
-    threads = get_num_threads()
-    if threads == 1 or m * n * k < PANEL * threads:
-        return 1, max(m, 1), n
-    if m >= n:
-        rows = math.ceil(math.ceil(m / threads) / 8) * 8
-        return math.ceil(m / rows), rows, n
-    columns = math.ceil(math.ceil(n / threads) / 16) * 16
-    return math.ceil(n / columns), m, columns

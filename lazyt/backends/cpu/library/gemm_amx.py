@@ -1,0 +1,192 @@
+"""Micro-kernels of AMX: a tile of C in registers of 16 x 16 float32, over pairs of bfloat16 along k.
+
+The registers have the shapes of a configuration. A product gives all of them whole rows at the beginning of a unit, and
+lets them go at its end. A micro-kernel for fewer rows or columns, or at the end of k, loads a configuration of its own,
+and that one again behind it: to load one takes as long as some steps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from functools import cache
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.engine import host_features
+from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cpu.library.gemm_micro import Micro
+from lazyt.backends.cpu.library.gemm_tile import Tile
+
+if TYPE_CHECKING:
+    from lazyt.backends.cpu.codegen.looptext import Function
+
+# Rows of a register, and elements of 4 bytes in one of them: sums of C, or pairs of A or B.
+SIDE = 16
+TILE = Tile((2 * SIDE, SIDE, 8, 4, 2, 1), 2, SIDE, True)
+# Rows of C that meet a part of B while that is in the first-level cache.
+CHUNK = 128
+# Linux grants the registers to a process that asks: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
+# The registers, and the first of them that have A and B; those of C come before.
+# A configuration of 64 bytes: the number 1 first, and where the bytes of a row (in two) and the rows of registers are.
+_COUNT, _A, _B = 8, 4, 6
+_CONFIGURATION, _BYTES, _ROWS = 64, 16, 48
+WHOLE = "micro.whole"
+
+
+def are_granted() -> bool:
+    """Whether this process may use the registers, for products of bfloat16."""
+    return switches["amx"] and {"amx-tile", "amx-bf16"} <= host_features() and _granted()
+
+
+@cache
+def _granted() -> bool:
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0)
+
+
+def begin(f: Function) -> None:
+    """Give all registers whole rows."""
+    _do(f, "ldtilecfg", f"ptr @{WHOLE}.shape")
+
+
+def end(f: Function) -> None:
+    """Let the registers go: they need not be saved any more when another thread runs."""
+    _do(f, "tilerelease")
+
+
+def whole_shape() -> str:
+    """The constant that `begin` reads."""
+    return _constant(WHOLE, dict.fromkeys(range(_COUNT), SIDE))
+
+
+def _do(f: Function, instruction: str, *operands: str) -> None:
+    name = f"@llvm.x86.{instruction}"
+    f.body.declare(f"declare void {name}({', '.join(x.split()[0] for x in operands)})")
+    f.line(f"call void {name}({', '.join(operands)})")
+
+
+def _constant(name: str, rows: dict[int, int]) -> str:
+    """A configuration of so many rows of 64 bytes, by the register."""
+    values = [0] * _CONFIGURATION
+    values[0] = 1
+    for register, count in rows.items():
+        values[_BYTES + 2 * register], values[_ROWS + register] = 4 * SIDE, count
+    listed = ", ".join(f"i8 {x}" for x in values)
+    return f"@{name}.shape = internal constant [{_CONFIGURATION} x i8] [{listed}], align 64"
+
+
+class TileMicro(Micro):
+    """Of at most two registers along the rows and two along the columns.
+
+    A step multiplies 16 pairs of each row by those of each column: the first products of all pairs are one sum, the
+    second ones another, and both together are added to C. It takes subnormal numbers as zeros, and makes none.
+    """
+
+    def text(self) -> str:
+        """As `Micro.text`; k counts pairs."""
+        f, e = self.f, self.element
+        f.line(f"%shape = alloca [{_CONFIGURATION} x i8], align 64")
+        self.a_step, self.b_step, self.c_step = (f.let(f"shl i64 {x}, 2") for x in ("%as", "%bs", "%cs"))
+        self.c = [
+            (self._sum(i, j), f.at(e, row, str(SIDE * j)))
+            for i, row in enumerate(self._down("%c", "%cs"))
+            for j in range(self.nv)
+        ]
+        whole, rest = f.let(f"udiv i64 %k, {SIDE}"), f.let(f"urem i64 %k, {SIDE}")
+        some, more = f.let(f"icmp ne i64 {whole}, 0"), f.let(f"icmp ne i64 {rest}, 0")
+        # NOTE: also where there is nothing to add, which makes zeros.
+        with f.when(f.let(f"or i1 {some}, {f.let(f'xor i1 {more}, true')}")):
+            self._configure("")
+            self._load("%add")
+            with f.loop("0", whole, "1", [("ptr", "%a"), ("ptr", "%b")]) as step:
+                a, b = step.carried
+                self._multiply(a, b)
+                step.next = [f.at(e, a, str(SIDE)), f.at(e, b, f.let(f"mul i64 %bs, {SIDE}"))]
+            self._store()
+        with f.when(more):
+            done = f.let(f"mul i64 {whole}, {SIDE}")
+            self._configure(rest)
+            self._load(f.let(f"or i1 %add, {some}"))
+            self._multiply(f.at(e, "%a", done), f.at(e, "%b", f.let(f"mul i64 {done}, %bs")))
+            self._store()
+        with f.when("true" if self._is_narrow else more):
+            begin(f)
+        f.line("ret void")
+        params = "i64 %k, ptr %a, i64 %as, ptr %b, i64 %bs, ptr %c, i64 %cs, i1 %add, i64 %last"
+        return "\n".join([*([self._shape()] if self._is_narrow else []), self.function(params)])
+
+    @property
+    def _is_narrow(self) -> bool:
+        """Whether a register has fewer rows, or shorter ones, than it could."""
+        return self.tail or self.mr % SIDE != 0
+
+    def _shape(self) -> str:
+        rows = dict.fromkeys(range(_B, _B + self.nv), SIDE)
+        for i in range(-(-self.mr // SIDE)):
+            for register in (_A + i, *(self._sum(i, j) for j in range(self.nv))):
+                rows[register] = min(self.mr - SIDE * i, SIDE)
+        return _constant(self.name, rows)
+
+    def _sum(self, i: int, j: int) -> int:
+        """The register of a part of C."""
+        return i * self.nv + j
+
+    def _down(self, first: str, stride: str) -> list[str]:
+        """The first rows of the registers that lie below each other."""
+        f = self.f
+        return [
+            f.at(self.element, first, f.let(f"mul i64 {stride}, {SIDE * i}")) if i else first
+            for i in range(-(-self.mr // SIDE))
+        ]
+
+    def _configure(self, pairs: str) -> None:
+        """Give the registers their shapes; `pairs`: how many a step has, if less than 16."""
+        f = self.f
+        constant = f"ptr @{self.name if self._is_narrow else WHOLE}.shape"
+        if not pairs and not self.tail:
+            if self._is_narrow:
+                _do(f, "ldtilecfg", constant)
+            return
+        kind = f"<{_CONFIGURATION} x i8>"
+        f.line(f"store {kind} {f.let(f'load {kind}, {constant}, align 64')}, ptr %shape, align 64")
+        shorter = []
+        if self.tail:
+            last = self.nv - 1
+            shorter = [(_B + last, "%last"), *((t, "%last") for t, _ in self.c if t % self.nv == last)]
+        if pairs:
+            shorter += [(_A + i, pairs) for i in range(-(-self.mr // SIDE))]
+            count = f.let(f"trunc i64 {pairs} to i8")
+            for j in range(self.nv):
+                f.line(f"store i8 {count}, ptr {f.at('i8', '%shape', str(_ROWS + _B + j))}, align 1")
+        for register, elements in shorter:
+            size = f.let(f"trunc i64 {f.let(f'shl i64 {elements}, 2')} to i16")
+            f.line(f"store i16 {size}, ptr {f.at('i8', '%shape', str(_BYTES + 2 * register))}, align 2")
+        _do(f, "ldtilecfg", "ptr %shape")
+
+    def _load(self, add: str) -> None:
+        """What is added to: C, or zeros."""
+        f = self.f
+        with f.when(add):
+            for register, at in self.c:
+                _do(f, "tileloadd64", f"i8 {register}", f"ptr {at}", f"i64 {self.c_step}")
+        with f.when(f.let(f"xor i1 {add}, true")):
+            for register, _ in self.c:
+                _do(f, "tilezero", f"i8 {register}")
+
+    def _multiply(self, a: str, b: str) -> None:
+        """Add the products of a step."""
+        f = self.f
+        for j in range(self.nv):
+            at = f.at(self.element, b, str(SIDE * j))
+            _do(f, "tileloadd64", f"i8 {_B + j}", f"ptr {at}", f"i64 {self.b_step}")
+        for i, row in enumerate(self._down(a, "%as")):
+            _do(f, "tileloadd64", f"i8 {_A + i}", f"ptr {row}", f"i64 {self.a_step}")
+            for j in range(self.nv):
+                _do(f, "tdpbf16ps", f"i8 {self._sum(i, j)}", f"i8 {_A + i}", f"i8 {_B + j}")
+
+    def _store(self) -> None:
+        for register, at in self.c:
+            _do(self.f, "tilestored64", f"i8 {register}", f"ptr {at}", f"i64 {self.c_step}")
