@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 # Rows of a register, and elements of 4 bytes in one of them: sums of C, or pairs of A or B.
 SIDE = 16
 TILE = Tile((2 * SIDE, SIDE, 8, 4, 2, 1), 2, SIDE, True)
-# Rows of C that meet a part of B while that is in the first-level cache.
-CHUNK = 128
 # Linux grants the registers to a process that asks: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 # The registers, and the first of them that have A and B; those of C come before.

@@ -21,7 +21,6 @@ product of at most DEPTH along k, its part lives in the thread's working memory 
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -224,27 +223,23 @@ class _Driver:
         before = f.let(f"mul i64 {f.let(f'sub i64 {vectors}, 1')}, {t.lanes}")
         last = f.let(f"sub i64 {nr}, {before}")
         first = f.let(f"mul i64 {kind}, {t.tallest + 1}")
-        deepest = f.body.call("i64", "llvm.smax.i64", ("i64", kk), ("i64", "1"))
-        with ExitStack() as loops:
-            if self.tiles:
-                part = loops.enter_context(f.loop("0", deepest, str(block)))
-            row = loops.enter_context(f.loop("0", mu, "1"))
+        with f.loop("0", mu, "1") as row:
             left = f.smin(f.let(f"sub i64 {mu}, {row.index}"), str(t.tallest))
             which = f.let(f"add i64 {first}, {left}")
             micro = f.load("ptr", f.at("ptr", "@micros", which))
             row.step = f.load("i64", f.at("i64", "@heights", which))
             ar = f.at(e, a, f.let(f"mul i64 {row.index}, {a_step}"))
             cr = f.at(e, c, f.let(f"mul i64 {row.index}, {ldc}"))
-            if not self.tiles:
-                part = loops.enter_context(f.loop("0", deepest, str(block)))
-            k1 = f.smin(f.let(f"sub i64 {kk}, {part.index}"), str(block))
-            along = part.index if self.form == "row" else f.let(f"mul i64 {part.index}, {a_inner}")
-            ak, bk = f.at(e, ar, along), f.at(self.inner, b, f.let(f"mul i64 {part.index}, {b_row}"))
-            more = f.let(f"or i1 {add}, {f.let(f'icmp ne i64 {part.index}, 0')}")
-            f.line(
-                f"call void {micro}(i64 {k1}, ptr {ak}, i64 {a_inner}, ptr {bk}, i64 {b_row}, ptr {cr}, "
-                f"i64 {ldc}, i1 {more}, i64 {last})"
-            )
+            deepest = f.body.call("i64", "llvm.smax.i64", ("i64", kk), ("i64", "1"))
+            with f.loop("0", deepest, str(block)) as part:
+                k1 = f.smin(f.let(f"sub i64 {kk}, {part.index}"), str(block))
+                along = part.index if self.form == "row" else f.let(f"mul i64 {part.index}, {a_inner}")
+                ak, bk = f.at(e, ar, along), f.at(self.inner, b, f.let(f"mul i64 {part.index}, {b_row}"))
+                more = f.let(f"or i1 {add}, {f.let(f'icmp ne i64 {part.index}, 0')}")
+                f.line(
+                    f"call void {micro}(i64 {k1}, ptr {ak}, i64 {a_inner}, ptr {bk}, i64 {b_row}, ptr {cr}, "
+                    f"i64 {ldc}, i1 {more}, i64 {last})"
+                )
 
 
 @cache

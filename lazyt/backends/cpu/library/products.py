@@ -508,7 +508,7 @@ class Product(products.Product):
         size = self.call.node.dtype.itemsize
         m, n, high = max(ch.m, 1), max(ch.n, 1), tile.rows[0]
         whole = -(-n // tile.columns) * tile.columns
-        chunk = gemm_amx.CHUNK if ch.dots == "tiles" else -(-CHUNK // high) * high
+        chunk = -(-CHUNK // high) * high
         cols = min(whole, ch.wide) if m > 2 * high or ch.on_stack else whole
         rows = m
         work = m * n * max(ch.k, 1)
