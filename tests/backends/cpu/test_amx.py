@@ -28,7 +28,10 @@ here = pytest.mark.skipif(not gemm_amx.are_granted(), reason="this processor has
 
 @pytest.fixture(autouse=True)
 def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Small products too."""
     monkeypatch.setitem(plan_cache.settings, "tiers", False)
+    for name in ("ROWS", "LENGTH"):
+        monkeypatch.setattr(gemm_amx, name, 0)
     forget()
     yield
     forget()
@@ -144,6 +147,15 @@ def test_code_for_a_processor_that_has_it() -> None:
     assert count("tdpbf16ps") == 8  # of whole steps, and of the rest
     assert count("tilestored") == 8
     assert count("tileloadd") == 2 * (4 + 4)
+
+
+def test_small_products_are_float32s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(products, "dot_products", lambda: "tiles")
+    for m, k, dots in ((16, 32, "tiles"), (15, 64, ""), (64, 31, "")):
+        z = lt.matmul(lt.asarray(draw(m, k)), lt.asarray(draw(k, 20)))
+        (call,) = [c for c in z.explain().plan.schedule.launches if isinstance(c, MatmulCall)]
+        assert products.choose(call, hint, True, True).dots == dots
 
 
 def test_who_may_not_use_it(monkeypatch: pytest.MonkeyPatch) -> None:

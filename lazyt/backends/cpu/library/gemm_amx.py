@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Rows of a register, and elements of 4 bytes in one of them: sums of C, or pairs of A or B.
 SIDE = 16
+# Fewer rows, and shorter sums, take less time as float32.
+ROWS, LENGTH = SIDE, 2 * SIDE
 TILE = Tile((2 * SIDE, SIDE, 8, 4, 2, 1), 2, SIDE, True)
 # Linux grants the registers to a process that asks: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18

@@ -179,6 +179,8 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
         assert tile is not None
     both = all(s is not None and s.half == BFLOAT16 for s in sources)
     dots = dot_products() if both and m > FEW * tile.rows[0] else ""
+    if dots == "tiles" and (m < gemm_amx.ROWS or kk < gemm_amx.LENGTH):
+        dots = ""
     if dots and form == "col":
         pack_a, form = "across", "row"
         tile = tile_for(dtype)
