@@ -11,7 +11,7 @@ from lazyt.functions.arguments import record, tensor, tensors
 from lazyt.functions.arithmetic import subtract
 from lazyt.functions.indexing import take
 from lazyt.functions.logic import not_equal
-from lazyt.functions.manipulation import atleast_1d, atleast_2d, atleast_3d, broadcast_to, ravel, reshape
+from lazyt.functions.manipulation import atleast_1d, atleast_2d, atleast_3d, broadcast_to, in_one_axis, ravel, reshape
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
 from lazyt.ops import joining as ops
@@ -52,7 +52,7 @@ def concat(arrays: Arrays, /, axis: int | None = 0) -> Tensor:
     """
     several = tensors(tuple(arrays))
     if axis is None:
-        several, axis = [ravel(t) for t in several], 0
+        several, axis = [in_one_axis(t) for t in several], 0
     return record(ops.CONCAT, tuple(several), (axis,))
 
 
@@ -152,7 +152,7 @@ def repeat(x: ArrayLike, repeats: ArrayLike, /, axis: int | None = None) -> Tens
     """
     t = tensor(x)
     if axis is None:
-        t, axis = ravel(t), 0
+        t, axis = in_one_axis(t), 0
     a = one_axis("repeat", axis, t.ndim)
     counts = np.asarray(tensor(repeats)._array("repeat") if isinstance(repeats, Handle) else repeats)
     if counts.dtype.kind not in "iu" and counts.size:

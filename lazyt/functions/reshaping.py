@@ -12,7 +12,7 @@ from lazyt.functions.arithmetic import clip, floor_divide, remainder
 from lazyt.functions.creation import arange, diag
 from lazyt.functions.indexing import take
 from lazyt.functions.joining import concat, concatenate, tile
-from lazyt.functions.manipulation import astype, broadcast_to, moveaxis, ravel, reshape, split
+from lazyt.functions.manipulation import astype, broadcast_to, in_one_axis, moveaxis, ravel, reshape, split
 from lazyt.functions.searching import host, nonzero
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
@@ -184,7 +184,7 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None) -> Tensor:
         gone = np.zeros(0, np.intp)
     n = t.size if axis is None else t.shape[axis]
     if type(gone) is int and -n <= gone < n:
-        t, a = (ravel(t), 0) if axis is None else (t, axis)
+        t, a = (in_one_axis(t), 0) if axis is None else (t, axis)
         return concat([_part(t, a, 0, gone % n), _part(t, a, gone % n + 1, n)], axis=a)
     if at_hand(t):
         return adopted(np.delete(t._array("delete"), gone, axis=axis))
@@ -206,7 +206,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     [1, 2, 3]
     """
     t = tensor(arr)
-    t, a = (ravel(t), 0) if axis is None else (t, one_axis("insert", axis, t.ndim))
+    t, a = (in_one_axis(t), 0) if axis is None else (t, one_axis("insert", axis, t.ndim))
     n = t.shape[a]
     where: Any = obj if isinstance(obj, slice | int) else host(obj, "insert")
     where = np.arange(n)[where] if isinstance(where, slice) else np.asarray(where)
