@@ -85,6 +85,9 @@ class Access:
     # Of a read of class '1' along the vector axis, and '0' elsewhere: its index there counts modulo this, if not 0. A
     # backend's choice.
     period: int = 0
+    # Of a read of class '1' along the vector axis: it has one element for each so many indices there, if not 0. A
+    # backend's choice.
+    spread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +365,8 @@ def kernel_lines(kernel: Kernel) -> Iterator[str]:
     for i, a in enumerate(kernel.accesses):
         beside = "" if a.beside is None else f" beside @{a.beside}"
         period = f" modulo {a.period}" * bool(a.period)
-        yield f"  @{i}: {'store' if a.writes else 'read'} {a.dtype} [{a.classes}]{beside}{period}"
+        spread = f" for {a.spread} each" * bool(a.spread)
+        yield f"  @{i}: {'store' if a.writes else 'read'} {a.dtype} [{a.classes}]{beside}{period}{spread}"
     for i, f in enumerate(kernel.affines):
         yield f"  #{i}: affine [{f.classes}]"
     for i, v in enumerate(kernel.values):
@@ -403,6 +407,9 @@ def verify(kernel: Kernel) -> None:
             along = {kernel.vector_axis: "1"}
             alone = all(c == along.get(axis, "0") for axis, c in enumerate(a.classes))
             need(alone and not a.writes and not kernel.rows, "what is periodic is read, along the lanes of a map alone")
+        if a.spread:
+            along_lanes = a.classes[kernel.vector_axis] == "1" and not a.period
+            need(along_lanes and not a.writes and not kernel.rows, "what is spread is read, along the lanes of a map")
     need(not any(a.writes and "=" in a.classes for a in kernel.accesses), "what is of class '=' is read")
     for i, v in enumerate(kernel.values):
         for o in operands_of(v):

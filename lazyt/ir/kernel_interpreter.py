@@ -136,7 +136,9 @@ class _Run:
         bound, own = self.args.accesses[access], self.kernel.accesses[access]
         if own.period:
             return bound.offset + self.index[self.kernel.vector_axis] % own.period
-        return self._sum(bound.strides, self.kernel.accesses[access].classes, bound.offset, rows)
+        at = self._sum(bound.strides, own.classes, bound.offset, rows)
+        index = self.index[self.kernel.vector_axis]
+        return at - index + index // own.spread if own.spread else at
 
     def _value(self, v: int, known: dict[int, Array], domain: tuple[int, ...]) -> Array:
         """The value v, and all below it, memoised in `known`."""

@@ -247,7 +247,7 @@ class Chains:
                 step, inner = steps[-2], [(last - 1, steps[-1])]
             low = at + size * sum(min(n * s, 0) for n, s in inner)
             high = at + size * (1 + sum(max(n * s, 0) for n, s in inner))
-            everywhere = i in gathered or own.period or step <= 0
+            everywhere = i in gathered or own.period or own.spread or step <= 0
             spans += self._placed(a.buffer, low, high, 0 if everywhere else step * size, own.writes)
             where, bytes_of = b._base(a.buffer), abs(step) * size * (count - 1) + high - low
             old = memory.get(where, (0, False))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import lazyt as lt
 from lazyt.backends.cpu import flags
+from lazyt.backends.cpu.codegen.lane_by_lane import has_moves
 from tests.support.arrays import normal
+from tests.support.cpu_kernels import check
+from tests.support.kernel_builder import Builder
 from tests.support.plans import bits, forget
 
 pytestmark = pytest.mark.usefixtures("planned")
@@ -18,6 +23,11 @@ DTYPES = ["float32", "float64", "float16", "int8", "uint16", "int64", "bool", "c
 def array(*shape, dtype="float32", seed=0):
     a = normal(*shape, seed=seed) * 50
     return (a > 0) if dtype == "bool" else a.astype(dtype)
+
+
+def spreads():
+    """As `periods`, of what stands for several elements of a short axis."""
+    return [a.spread for c in lt.last_sync().plan.schedule.kernels for a in c.kernel.accesses if a.spread]
 
 
 def periods():
@@ -79,12 +89,80 @@ def test_against_numpy(dtype):
         np.testing.assert_array_equal(y.numpy(), want)
 
 
+POINTS = {
+    "a number a point": (lambda x, k, c: x * k, True),
+    "and a constant a channel": (lambda x, k, c: x * k + c, True),
+    "under a condition": (lambda x, k, c: lt.where(k > 0, x, x + k), True),
+    "several": (lambda x, k, c: (x - k) / (k * k + 1), True),
+    "two results": (lambda x, k, c: (x + k, x * k), True),
+    "a part": (lambda x, k, c: x[1:] * k[1:], True),
+    "every other one": (lambda x, k, c: x * k[::2][: len(x)], False),
+}
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("program", list(POINTS))
+def test_numbers_of_points(program, count, monkeypatch):
+    """Beside pixels or points: the bits are those of other lanes."""
+    n = 157
+    k = array(2 * n if program == "every other one" else n, 1, seed=1)
+    arrays = [array(n, count), k, array(count, seed=2)]
+
+    def found():
+        out = POINTS[program][0](*map(lt.asarray, arrays))
+        lt.sync()
+        return [bits(v.numpy()) for v in (out if isinstance(out, tuple) else (out,))]
+
+    got = found()
+    assert set(spreads()) == ({count} if POINTS[program][1] and has_moves(np.dtype("float32")) else set())
+    forget()
+    monkeypatch.setitem(flags.switches, "widen", False)
+    want = found()
+    assert not spreads()
+    assert got == want
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_of_pixels_of_every_dtype(dtype):
+    """With an outer axis, of which nothing is merged."""
+    x, k = array(9, 41, 3, dtype=dtype)[::2], array(5, 41, 1, dtype=dtype, seed=1)
+    f = (lambda x, k: x ^ k) if dtype == "bool" else (lambda x, k: x * k + k)
+    y = f(lt.asarray(array(9, 41, 3, dtype=dtype))[::2], lt.asarray(k)).numpy()
+    with np.errstate(over="ignore"):
+        want = f(x, k)
+    if dtype in ("float32", "float64", "complex64", "float16"):
+        np.testing.assert_allclose(y, want, rtol=2e-3 if dtype == "float16" else 1e-5, atol=1e-3)
+    else:
+        np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int16", "bool"])
+@pytest.mark.parametrize("count", [2, 3, 4, 7])
+def test_what_is_spread_is_as_its_kernel_says(count, dtype):
+    """Native code beside the kernel interpreter, from every place on, and in pieces."""
+    if not has_moves(np.dtype(dtype)):
+        pytest.skip("no masked access to neighbours of this size here")
+    for points, outer, pieces in ((1, 1, 1), (5, 3, 1), (67, 2, 2), (9000, 1, 3)):
+        n = points * count
+        b = Builder((outer, n))
+        x = array(outer, n, dtype=dtype)
+        own = b.load(x)
+        few = array(outer, n, dtype=dtype, seed=1)  # of which a row's first ones are read
+        spread = b.load(few, classes="n1")
+        b.accesses[-1] = dataclasses.replace(b.accesses[-1], spread=count)
+        b.stage(b.store(b.op("xor" if dtype == "bool" else "add", own, spread), np.empty_like(x)))
+        (got,) = check(b, pieces)
+        wide = np.repeat(few[:, :points], count, axis=1)
+        np.testing.assert_array_equal(got.reshape(x.shape), x ^ wide if dtype == "bool" else x + wide)
+
+
 def test_rows_of_any_number():
     c = lt.asarray(array(3, seed=1))
     lt.sync()
     for n in (*range(4, 70), 0, 1, 2, 3, 5000):
         x = array(n, 3)
         np.testing.assert_array_equal((lt.asarray(x) * c).numpy(), x * c.numpy())
+        np.testing.assert_array_equal((lt.asarray(x) * lt.asarray(x[:, :1].copy())).numpy(), x * x[:, :1])
 
 
 def test_other_numbers_of_channels_have_plans_of_their_own():

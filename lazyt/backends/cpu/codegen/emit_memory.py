@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.emit_levels import KERNEL
 from lazyt.backends.cpu.codegen.lane_by_lane import beside, has_masks, has_moves, load_lanes, load_near, pointed
-from lazyt.backends.cpu.codegen.repeated import load_repeated
+from lazyt.backends.cpu.codegen.repeated import load_repeated, load_spread
 from lazyt.backends.cpu.codegen.text import mem_type, vector
 from lazyt.backends.cpu.engine import host_features
 from lazyt.ir.kernel import LANES, bounds_below
@@ -109,6 +110,10 @@ def load(scope: Scope, v: int, value: Load) -> str:
     if what.period:
         return _from_memory(scope, what.dtype, load_repeated(scope, value.access))
     at = pointer(scope, value.access, level)
+    if what.spread:
+        return _from_memory(
+            scope, what.dtype, load_spread(scope, value.access, at, partial(load_some, scope, what.dtype))
+        )
     where = "" if value.where is None else scope.names[value.where]
     klass = what.classes[kernel.vector_axis]
     if scope.holds is not None and klass in "01-" and (value.where is None or value.where in scope.holds):
