@@ -10,6 +10,7 @@ import pytest
 import lazyt as lt
 from lazyt.backends.cpu import flags
 from lazyt.backends.cpu.codegen.lane_by_lane import has_moves
+from lazyt.backends.cpu.codegen.repeated import MOST
 from tests.support.arrays import normal
 from tests.support.cpu_kernels import check
 from tests.support.kernel_builder import Builder
@@ -58,7 +59,7 @@ def run(program, x, c, d):
     return [v.numpy() for v in out], found
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("count", [2, 3, 4, 7])
 @pytest.mark.parametrize("program", list(PROGRAMS))
 def test_the_bits_are_those_of_other_lanes(program, count, monkeypatch):
     arrays = [array(157, count), array(count, seed=1), array(count, seed=2)]
@@ -100,7 +101,7 @@ POINTS = {
 }
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8])
 @pytest.mark.parametrize("program", list(POINTS))
 def test_numbers_of_points(program, count, monkeypatch):
     """Beside pixels or points: the bits are those of other lanes."""
@@ -166,10 +167,10 @@ def test_rows_of_any_number():
 
 
 def test_other_numbers_of_channels_have_plans_of_their_own():
-    for rows, count in ((1, 3), (50, 3), (3, 4), (50, 7), (50, 1), (50, 3), (2, 40), (50, 2)):
+    for rows, count in ((1, 3), (50, 3), (3, 4), (50, 9), (50, 1), (50, 3), (2, 40), (50, 2), (50, 8)):
         x, c = array(rows, count), array(count, seed=1)
         np.testing.assert_array_equal((lt.asarray(x) + lt.asarray(c)).numpy(), x + c)
-        assert set(periods()) == ({count} if 2 <= count <= 4 else set())
+        assert set(periods()) == ({count} if 2 <= count <= MOST else set())
 
 
 def test_a_constant_of_each_image():

@@ -1,11 +1,11 @@
-"""Maps whose last axis has two to four elements, beside values that move along one axis alone: one, in whole vectors.
+"""Maps whose last axis has two to eight elements, beside values that move along one axis alone: one, in whole vectors.
 
     y[i, v] = x[i, v] * c[v], v < 3    -->    y[n] = x[n] * c[n mod 3]
     y[i, v] = x[i, v] * a[i], v < 3    -->    y[n] = x[n] * a[n div 3]
 
 Pixels of few channels and points of space are such. Lanes along i would read and write three elements apart. As one
 axis all are neighbours. A vector of c is read from a copy in the stack, where c is repeated for all lanes and each
-place to begin at. Of a some neighbours are read, and each is taken to its lanes: in one of three ways, by the place.
+place to begin at. Of a some neighbours are read, and each is taken to its lanes: in one of a few ways, by the place.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cpu.codegen.lane_by_lane import has_moves
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.ir import kernel as k
-from lazyt.ir.passes.kernelize import NARROW, AccessArg, KernelCall
+from lazyt.ir.passes.kernelize import AccessArg, KernelCall
 from lazyt.ir.symbolic import Dim, hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lazyt.backends.cpu.codegen.emit_scope import Scope
+
+
+# Elements of a short axis, at most. Half a vector is still filled without this, and each number has a plan of its own.
+MOST = 8
 
 
 def flatten(call: KernelCall) -> None:
@@ -47,9 +51,9 @@ def flatten(call: KernelCall) -> None:
             break
     else:
         return
-    if not 2 <= count <= NARROW:
+    if not 2 <= count <= MOST:
         if isinstance(own, Dim):
-            own.scope.at_least(own, 2 if count < 2 else NARROW + 1)
+            own.scope.at_least(own, 2 if count < 2 else MOST + 1)
         return
     if isinstance(own, Dim):
         own.scope.unify(own, count)
