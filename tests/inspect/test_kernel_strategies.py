@@ -59,7 +59,10 @@ WAYS = {
         lambda: lt.sum((array(40, 1, 24) - array(1, 50, 24)) ** 2, axis=2),
         "short rows against short rows, lanes along the outputs",
     ),
-    "widen": (lambda: array(200, 3) * array(200, 1) + 1, "lanes along axis 0, the last is short"),
+    "widen": (lambda: (x := array(200, 3)) * x[:, :1] + 1, "lanes along axis 0, the last is short"),
+    "widen, beside a point's": (
+        lambda: array(200, 3) * array(200, 1) + 1, "values beside an axis of 3 are spread over whole vectors"
+    ),
     "widen, beside a channel's": (
         lambda: array(200, 3) * array(3) + 1,
         "values along an axis of 3 are repeated in whole vectors",
