@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
 
-from lazyt.backends.cpu.codegen.looptext import Function
+from lazyt.backends.cpu.codegen.looptext import Function, named
 
 STATE = """@amx.shape = internal global [64 x i8] zeroinitializer
 @amx.tiles = internal global [8192 x i8] zeroinitializer
@@ -22,11 +21,10 @@ def without_amx(module: tuple[str, str]) -> tuple[str, str]:
     if "@llvm.x86.tdpbf16ps" not in text:
         return module
     wanted = [s for s in (*STATE.splitlines(), FMA) if s not in text]
-    text = re.sub(rf"^declare void @llvm\.x86\.({'|'.join(INSTRUCTIONS)})\(.*\n", "", text, flags=re.MULTILINE)
-    text = text.replace("@llvm.x86.", "@amx.") if "@llvm.x86." in text else text
-    text = "\n".join([*wanted, *_functions(), text])
-    other = f"lazyt_gemm_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    return text.replace(f"@{name}(", f"@{other}("), other
+    instruction = rf"@llvm\.x86\.({'|'.join(INSTRUCTIONS)})\("
+    text = re.sub(rf"^declare void {instruction}.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(instruction, r"@amx.\1(", text)
+    return named("\n".join([*wanted, *_functions(), text]), name)
 
 
 def _functions() -> list[str]:

@@ -560,6 +560,15 @@ class _Export:
 _TYPES: dict[Any, str] = {np.dtype(c): np.dtype(c).str for c in "?bhilqBHILQefdgFDG"}
 
 
+def _exported(buffer: Buffer, shape: tuple[int, ...], name: str, writable: bool) -> npt.NDArray[Any]:
+    export = _Export()
+    export.buffer = buffer
+    export.__array_interface__ = {
+        "version": 3, "shape": shape, "typestr": name, "data": (buffer.address, not writable)
+    }  # fmt: skip
+    return np.asarray(export)
+
+
 def as_ndarray(
     buffer: Buffer, dtype: npt.DTypeLike, shape: Sequence[int], strides: Sequence[int] | None = None, offset: int = 0,
     writable: bool = False,
@@ -571,12 +580,8 @@ def as_ndarray(
     """
     if writable and buffer.readonly:
         raise ValueError("as_ndarray: the buffer is read-only")
-    export = _Export()
-    export.buffer = buffer
-    export.__array_interface__ = {
-        "version": 3, "shape": (buffer.nbytes,), "typestr": "|u1", "data": (buffer.address, not writable)
-    }  # fmt: skip
-    return np.ndarray(tuple(shape), dtype, np.asarray(export), offset, strides)
+    whole = _exported(buffer, (buffer.nbytes,), "|u1", writable)
+    return np.ndarray(tuple(shape), dtype, whole, offset, strides)
 
 
 def value_array(buffer: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
@@ -584,7 +589,4 @@ def value_array(buffer: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
     name = _TYPES.get(dtype)
     if name is None:
         return as_ndarray(buffer, dtype, shape)
-    export = _Export()
-    export.buffer = buffer
-    export.__array_interface__ = {"version": 3, "shape": shape, "typestr": name, "data": (buffer.address, True)}
-    return np.asarray(export)
+    return _exported(buffer, shape, name, False)

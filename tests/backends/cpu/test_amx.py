@@ -96,7 +96,7 @@ def test_this_processor_does_as_documented(name: str, monkeypatch: pytest.Monkey
 
 
 @here
-def test_bits_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_do_not_depend_on_threads() -> None:
     """Nor on whether weights stay packed: the second call has them so."""
     a, b = lt.asarray(draw(200, 900)), lt.asarray(draw(900, 300, seed=1))
     lt.sync()

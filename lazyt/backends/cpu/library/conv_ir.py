@@ -230,19 +230,20 @@ def convolution_text(dtype: np.dtype, tile: Tile, op: str, widths: tuple[int, ..
     driver = _Driver(dtype, tile)
     name = f"lazyt_{op}"
     if op == "convolve":
-        micros: list[Micro] = [_Places(dtype, tile, "row", mr, tile.vectors, True) for mr in tile.rows]
+        families: list[list[Micro]] = [[_Places(dtype, tile, "row", mr, tile.vectors, True) for mr in tile.rows]]
         body = driver.convolve(name)
     else:
-        micros = [_Filter(dtype, tile, "row", mr, nv, True) for nv in widths for mr in tile.rows]
+        families = [
+            [_Filter(dtype, tile, "row", mr, nv, True) for mr in tile.rows] if nv in widths else []
+            for nv in range(1, tile.vectors + 1)
+        ]
         body = driver.filter(name)
+    micros = [m for family in families for m in family]
     texts = [m.text() for m in micros]
     functions = [driver.f, *(m.f for m in micros)]
     declared = {line for f in functions for line in f.body.module.text().splitlines() if line}
     nobody = ["ptr null"] * len(tile.rows)
-    families = [[f"ptr @{m.name}" for m in micros if m.nv == v] or nobody for v in range(1, tile.vectors + 1)]
-    if op == "convolve":
-        families = families[-1:]
-    table = ", ".join(name for family in families for name in family)
+    table = ", ".join(p for family in families for p in [f"ptr @{m.name}" for m in family] or nobody)
     parts = [
         *sorted(declared),
         f"@micros = internal constant [{len(families) * len(tile.rows)} x ptr] [{table}]",

@@ -40,9 +40,9 @@ PLANE_FIELDS = (
 )  # fmt: skip
 PLANE_AT = {name: HEAD + i for i, name in enumerate(PLANE_FIELDS)}
 PLANE_SIZE = HEAD + len(PLANE_FIELDS)
-# Rows of the result that are summed up together, by how many weights there are: few stay in registers, and each of many
-# is read from memory by its sums.
-TOGETHER = ((9, 4), (25, 2), (1 << 20, 4))
+# Rows of the result that are summed up together, by how many weights there are for so many registers; and where these
+# are more, so that each is read from memory by its sums.
+TOGETHER, BEYOND = ((9, 4), (25, 2)), 4
 # Bytes of a vector that is stored in part by a mask as fast as whole.
 MASKED = 64
 # Elements of a window whose sums 'filter' has in registers.
@@ -253,7 +253,7 @@ class _Convolved(_Planes):
                     with f.when(f.let(f"icmp slt i64 {line}, {tall}")):
                         self._places(weights, out, y.index, line, ry, 1, nu)
             return
-        together = next((r for most, r in TOGETHER if len(weights) <= most), 1)
+        together = next((r for most, r in TOGETHER if len(weights) <= most), BEYOND)
         enough = f.let(f"icmp sge i64 {rows}, {together}")
         if not self.masked:
             # NOTE: a vector may reach into the next row, which must be stored after it.

@@ -160,7 +160,7 @@ class _Driver:
                         f"i64 0, i64 {a_inner})"
                     )
                     a1 = converted
-                deep = f.let(f"lshr i64 {f.let(f'add i64 {kk}, 1')}, 1") if self.dots else kk
+                deep = self._pairs(kk)
                 with f.loop("0", nu, arg["group"]) as group:
                     ng = f.smin(f.let(f"sub i64 {nu}, {group.index}"), arg["group"])
                     j1 = f.let(f"add i64 {j0}, {group.index}")
@@ -204,11 +204,15 @@ class _Driver:
         head = f"define void @{name}({PARAMETERS}) nounwind {{\nentry:"
         return f"{head}\n{f.text()}\n}}", set(f.body.module.text().splitlines())
 
+    def _pairs(self, k: str) -> str:
+        """What so many elements along k are, converted or packed: as many, or half as many pairs."""
+        f = self.f
+        return f.let(f"lshr i64 {f.let(f'add i64 {k}, 1')}, 1") if self.dots else k
+
     def _deep(self, k: str) -> str:
         """Rows of a packed panel for so many elements along k: whole squares, as they are transposed."""
         f, lanes = self.f, self.tile.lanes
-        rows = f.let(f"lshr i64 {f.let(f'add i64 {k}, 1')}, 1") if self.dots else k
-        return f.let(f"and i64 {f.let(f'add i64 {rows}, {lanes - 1}')}, {-lanes}")
+        return f.let(f"and i64 {f.let(f'add i64 {self._pairs(k)}, {lanes - 1}')}, {-lanes}")
 
     def _rows(
         self, kk: str, a: str, a_step: str, a_inner: str, b: str, b_row: str, c: str, ldc: str, mu: str, nr: str,

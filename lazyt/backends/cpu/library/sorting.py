@@ -146,10 +146,10 @@ def _sort(rows: Array, threads: int) -> None:
         rows.sort(axis=-1)
         return
     middle = length // 2
-    halves = (slice(middle, None), threads - threads // 2), (slice(middle), threads // 2)
     for row in rows[:, None]:
         row.partition(middle, axis=-1)
-        _together(halves, lambda half, row=row: _sort(row[:, half[0]], half[1]))  # type: ignore[misc]
+        halves = (row[:, middle:], threads - threads // 2), (row[:, :middle], threads // 2)
+        _together(halves, lambda half: _sort(*half))
 
 
 def _together(parts: Sequence[T], some: Callable[[T], None]) -> None:
