@@ -85,8 +85,10 @@ class _Features(Micro):
         return self.function("i64 %k, ptr %rows, ptr %offsets, ptr %b, i64 %bs, ptr %c, i64 %cs, i1 %add")
 
 
-class _Driver:
+class Driver:
     """The loops over units, blocks of k, panels of features and tiles; then transposes, image by image."""
+
+    fields: tuple[str, ...] = (*FIELDS, *PLACE_FIELDS)
 
     def __init__(self, dtype: np.dtype, tile: Tile) -> None:
         self.tile, self.element, self.size = tile, mem_type(dtype), dtype.itemsize
@@ -95,15 +97,13 @@ class _Driver:
         self.transposer = Transposer(dtype, tile.lanes)
         self.lines = self.transposer.allocate(f)
         self.arg: dict[str, str] = {}
-        for i, field in enumerate((*FIELDS, *PLACE_FIELDS)):
+        for i, field in enumerate(self.fields):
             kind = "ptr" if field in ("A", "B", "C", "epilogue", "workspace") else "i64"
             self.arg[field] = f.load(kind, f.at("i64", "%args", str(i)))
 
     def text(self, name: str) -> str:
         f, e, arg = self.f, self.element, self.arg
         sums = workspace_of(f, arg["workspace"])
-        rows = f.at("i8", sums, arg["rows_at"])
-        offsets = f.at("i64", "%args", arg["offsets"])
         stays, there, _ = panels_that_stay(f, arg["kept"])
         panels = f.let(f"select i1 {stays}, ptr {there}, ptr {arg['B']}")
         with f.loop("%begin", "%end", "1") as unit:
@@ -121,23 +121,36 @@ class _Driver:
             w = f.at(e, f.at(e, panels, f.let(f"mul i64 {group}, {arg['b_group']}")), first)
             images = f.smin(f.let(f"sub i64 {arg['count']}, {n0}"), arg["images"])
             part = f.smin(f.let(f"sub i64 {arg['n']}, {i0}"), arg["part"])
-            self._addresses(rows, self._image(sums, group, n0, i0, images), images, part)
-            count = f.let(f"mul i64 {images}, {part}")
-            # NOTE: one trip even if there is nothing to add, which makes zeros.
-            last_k = f.body.call("i64", "llvm.smax.i64", ("i64", arg["k"]), ("i64", "1"))
-            with f.loop("0", last_k, str(KC)) as k:
-                kk = f.smin(f.let(f"sub i64 {arg['k']}, {k.index}"), str(KC))
-                add = f.let(f"icmp ne i64 {k.index}, 0")
-                along = f.at("i64", offsets, k.index)
-                b = f.at(e, w, f.let(f"mul i64 {k.index}, {self.tile.columns}"))
-                with f.loop("0", features, str(self.tile.columns), [("ptr", b)]) as panel:
-                    self._tiles(panel.index, panel.carried[0], kk, rows, count, along, sums, add)
-                    panel.next = [f.at(e, panel.carried[0], arg["b_panel"])]
+            self._sums(self._image(sums, group, n0, i0, images), images, i0, part, features, w, sums)
             before = f.let(f"mul i64 {group}, {arg['m']}")
             self._transposed(sums, (f.let(f"add i64 {before}, {f0}"), features), n0, i0, images, part)
+        self._end()
         f.line("ret void")
         head = f"define void @{name}({PARAMETERS}) nounwind {{\nentry:"
         return f"{head}\n{f.text()}\n}}"
+
+    def _end(self) -> None:
+        """What follows the last unit."""
+
+    def _sums(
+        self, image: tuple[str, str, str], images: str, i0: str, part: str, features: str, w: str, sums: str
+    ) -> None:  # fmt: skip
+        """A line of sums for each place of the unit."""
+        f, e, arg = self.f, self.element, self.arg
+        rows = f.at("i8", sums, arg["rows_at"])
+        offsets = f.at("i64", "%args", arg["offsets"])
+        self._addresses(rows, image, images, part)
+        count = f.let(f"mul i64 {images}, {part}")
+        # NOTE: one trip even if there is nothing to add, which makes zeros.
+        last_k = f.body.call("i64", "llvm.smax.i64", ("i64", arg["k"]), ("i64", "1"))
+        with f.loop("0", last_k, str(KC)) as k:
+            kk = f.smin(f.let(f"sub i64 {arg['k']}, {k.index}"), str(KC))
+            add = f.let(f"icmp ne i64 {k.index}, 0")
+            along = f.at("i64", offsets, k.index)
+            b = f.at(e, w, f.let(f"mul i64 {k.index}, {self.tile.columns}"))
+            with f.loop("0", features, str(self.tile.columns), [("ptr", b)]) as panel:
+                self._tiles(panel.index, panel.carried[0], kk, rows, count, along, sums, add)
+                panel.next = [f.at(e, panel.carried[0], arg["b_panel"])]
 
     def _image(self, workspace: str, group: str, n0: str, i0: str, images: str) -> tuple[str, str, str]:
         """Where the unit's first image is, elements to the next one, and its first entry of `places`."""
@@ -238,7 +251,7 @@ def features_text(dtype: np.dtype, tile: Tile, step: int, widths: tuple[int, ...
     step: see `_Features`; widths: vectors of the tiles that the features take, as all would take twice as long to
     compile.
     """
-    driver = _Driver(dtype, tile)
+    driver = Driver(dtype, tile)
     body = driver.text("lazyt_features")
     micros, constants = tables(tile, widths, lambda rows, vectors: _Features(dtype, tile, rows, vectors, step))
     texts = [m.text() for m in micros]

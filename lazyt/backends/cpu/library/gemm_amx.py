@@ -19,6 +19,8 @@ from lazyt.backends.cpu.library.gemm_micro import Micro
 from lazyt.backends.cpu.library.gemm_tile import Tile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lazyt.backends.cpu.codegen.looptext import Function
 
 # Rows of a register, and elements of 4 bytes in one of them: sums of C, or pairs of A or B.
@@ -30,7 +32,7 @@ TILE = Tile((2 * SIDE, SIDE, 8, 4, 2, 1), 2, SIDE, True)
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 # The registers, and the first of them that have A and B; those of C come before.
 # A configuration of 64 bytes: the number 1 first, and where the bytes of a row (in two) and the rows of registers are.
-_COUNT, _A, _B = 8, 4, 6
+_COUNT, A, B = 8, 4, 6
 _CONFIGURATION, _BYTES, _ROWS = 64, 16, 48
 WHOLE = "micro.whole"
 
@@ -49,12 +51,12 @@ def _granted() -> bool:
 
 def begin(f: Function) -> None:
     """Give all registers whole rows."""
-    _do(f, "ldtilecfg", f"ptr @{WHOLE}.shape")
+    do(f, "ldtilecfg", f"ptr @{WHOLE}.shape")
 
 
 def end(f: Function) -> None:
     """Let the registers go: they need not be saved any more when another thread runs."""
-    _do(f, "tilerelease")
+    do(f, "tilerelease")
 
 
 def whole_shape() -> str:
@@ -62,19 +64,25 @@ def whole_shape() -> str:
     return _constant(WHOLE, dict.fromkeys(range(_COUNT), SIDE))
 
 
-def _do(f: Function, instruction: str, *operands: str) -> None:
+def do(f: Function, instruction: str, *operands: str) -> None:
+    """Write one of the instructions."""
     name = f"@llvm.x86.{instruction}"
     f.body.declare(f"declare void {name}({', '.join(x.split()[0] for x in operands)})")
     f.line(f"call void {name}({', '.join(operands)})")
 
 
+def configuration(shapes: Mapping[int, tuple[int, int]]) -> bytes:
+    """A configuration: so many rows, and elements in each, by the register."""
+    values = bytearray(_CONFIGURATION)
+    values[0] = 1
+    for register, (rows, elements) in shapes.items():
+        values[_BYTES + 2 * register], values[_ROWS + register] = 4 * elements, rows
+    return bytes(values)
+
+
 def _constant(name: str, rows: dict[int, int]) -> str:
     """A configuration of so many rows of 64 bytes, by the register."""
-    values = [0] * _CONFIGURATION
-    values[0] = 1
-    for register, count in rows.items():
-        values[_BYTES + 2 * register], values[_ROWS + register] = 4 * SIDE, count
-    listed = ", ".join(f"i8 {x}" for x in values)
+    listed = ", ".join(f"i8 {x}" for x in configuration({r: (count, SIDE) for r, count in rows.items()}))
     return f"@{name}.shape = internal constant [{_CONFIGURATION} x i8] [{listed}], align 64"
 
 
@@ -124,9 +132,9 @@ class TileMicro(Micro):
         return self.tail or self.mr % SIDE != 0
 
     def _shape(self) -> str:
-        rows = dict.fromkeys(range(_B, _B + self.nv), SIDE)
+        rows = dict.fromkeys(range(B, B + self.nv), SIDE)
         for i in range(-(-self.mr // SIDE)):
-            for register in (_A + i, *(self._sum(i, j) for j in range(self.nv))):
+            for register in (A + i, *(self._sum(i, j) for j in range(self.nv))):
                 rows[register] = min(self.mr - SIDE * i, SIDE)
         return _constant(self.name, rows)
 
@@ -148,45 +156,45 @@ class TileMicro(Micro):
         constant = f"ptr @{self.name if self._is_narrow else WHOLE}.shape"
         if not pairs and not self.tail:
             if self._is_narrow:
-                _do(f, "ldtilecfg", constant)
+                do(f, "ldtilecfg", constant)
             return
         kind = f"<{_CONFIGURATION} x i8>"
         f.line(f"store {kind} {f.let(f'load {kind}, {constant}, align 64')}, ptr %shape, align 64")
         shorter = []
         if self.tail:
             last = self.nv - 1
-            shorter = [(_B + last, "%last"), *((t, "%last") for t, _ in self.c if t % self.nv == last)]
+            shorter = [(B + last, "%last"), *((t, "%last") for t, _ in self.c if t % self.nv == last)]
         if pairs:
-            shorter += [(_A + i, pairs) for i in range(-(-self.mr // SIDE))]
+            shorter += [(A + i, pairs) for i in range(-(-self.mr // SIDE))]
             count = f.let(f"trunc i64 {pairs} to i8")
             for j in range(self.nv):
-                f.line(f"store i8 {count}, ptr {f.at('i8', '%shape', str(_ROWS + _B + j))}, align 1")
+                f.line(f"store i8 {count}, ptr {f.at('i8', '%shape', str(_ROWS + B + j))}, align 1")
         for register, elements in shorter:
             size = f.let(f"trunc i64 {f.let(f'shl i64 {elements}, 2')} to i16")
             f.line(f"store i16 {size}, ptr {f.at('i8', '%shape', str(_BYTES + 2 * register))}, align 2")
-        _do(f, "ldtilecfg", "ptr %shape")
+        do(f, "ldtilecfg", "ptr %shape")
 
     def _load(self, add: str) -> None:
         """What is added to: C, or zeros."""
         f = self.f
         with f.when(add):
             for register, at in self.c:
-                _do(f, "tileloadd64", f"i8 {register}", f"ptr {at}", f"i64 {self.c_step}")
+                do(f, "tileloadd64", f"i8 {register}", f"ptr {at}", f"i64 {self.c_step}")
         with f.when(f.let(f"xor i1 {add}, true")):
             for register, _ in self.c:
-                _do(f, "tilezero", f"i8 {register}")
+                do(f, "tilezero", f"i8 {register}")
 
     def _multiply(self, a: str, b: str) -> None:
         """Add the products of a step."""
         f = self.f
         for j in range(self.nv):
             at = f.at(self.element, b, str(SIDE * j))
-            _do(f, "tileloadd64", f"i8 {_B + j}", f"ptr {at}", f"i64 {self.b_step}")
+            do(f, "tileloadd64", f"i8 {B + j}", f"ptr {at}", f"i64 {self.b_step}")
         for i, row in enumerate(self._down(a, "%as")):
-            _do(f, "tileloadd64", f"i8 {_A + i}", f"ptr {row}", f"i64 {self.a_step}")
+            do(f, "tileloadd64", f"i8 {A + i}", f"ptr {row}", f"i64 {self.a_step}")
             for j in range(self.nv):
-                _do(f, "tdpbf16ps", f"i8 {self._sum(i, j)}", f"i8 {_A + i}", f"i8 {_B + j}")
+                do(f, "tdpbf16ps", f"i8 {self._sum(i, j)}", f"i8 {A + i}", f"i8 {B + j}")
 
     def _store(self) -> None:
         for register, at in self.c:
-            _do(self.f, "tilestored64", f"i8 {register}", f"ptr {at}", f"i64 {self.c_step}")
+            do(self.f, "tilestored64", f"i8 {register}", f"ptr {at}", f"i64 {self.c_step}")
