@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.core import Inputs, seeded
 from benchmarks.peers import PEERS, THREAD_VARIABLES
-from benchmarks.workloads import gpt, mlp, steps
+from benchmarks.workloads import gpt, mlp, networks, resnet, steps, unet
 
 DTYPES = ("float32", "bfloat16")
 MOST = {True: 1.0, False: 1.1}  # by whether the processor multiplies pairs of bfloat16
@@ -61,11 +61,22 @@ def _step(
     return build
 
 
+def _network(network: networks.Network) -> Callable[[Any, str, bool], tuple[Call, float]]:
+    """A training step of a convolutional network."""
+
+    def model(module: Any, inputs: Inputs) -> Any:
+        return network.module(module, network.chosen(inputs))
+
+    return _step(network.inputs, model, networks._loss, lambda inputs: 3 * network.flops(inputs))
+
+
 ROWS: dict[str, Callable[[Any, str, bool], tuple[Call, float]]] = {
     "product 512": _product(512),
     "product 1024": _product(1024),
     "mlp step": _step(mlp._inputs, mlp._model, mlp._loss, mlp._flops),
     "transformer step": _step(gpt._inputs(8, 128), gpt._model, gpt._loss, lambda inputs: 3 * gpt._flops(inputs)),
+    "resnet step": _network(resnet.SMALL),
+    "unet step": _network(unet.NETWORK),
 }
 
 

@@ -100,7 +100,7 @@ FLAGS = (
     Flag("together", "cpu", "columns are reduced one row at a time"),
     Flag("early", "cpu", "`any` and `all` read a row to its end"),
     Flag("stream", "cpu", "large results are written through the caches"),
-    Flag("amx", "cpu", "where there is AMX, products of bfloat16 multiply their elements as float32"),
+    Flag("amx", "cpu", "where there is AMX, products and convolutions of bfloat16 multiply their elements as float32"),
     Flag("gemv", "cpu", "products of few rows by a transposed matrix are computed as larger ones"),
     Flag("skew", "cpu", "each step of a stencil is a pass over memory"),
     Flag("pairs", "cpu", "short rows have lanes along themselves"),

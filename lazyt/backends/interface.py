@@ -58,6 +58,8 @@ class Capabilities:
     packed_products: bool = False  # a product copies a transposed right operand into its own layout
     half_products: bool = False  # a product reads float16 and bfloat16, and gives float32
     alike_products: bool = False  # a product reads two operands of one half, and gives float32 or that half
+    # Which convolutions read bfloat16, and give float32 (see `Rewrites`); the others read float32 copies.
+    half_convolutions: Callable[[Builder, Node], bool] | None = None
     light_functions: bool = False  # a kernel computes elementary functions as fast as it reads what they give
     # Between two launches a value may lie in the host's memory, copied beside the kernels (see ir/passes/offload.py).
     offload: bool = False

@@ -110,7 +110,7 @@ def options_for(device: str, fused: bool, settle: bool = False, prefetch: bool =
         fused, settle, settings["verify"], off, can.convolutions, can.attention if settings["attention"] else None,
         can.share, backend.prefetch if prefetch and not settings["interpret"] else None,
         alike=can.alike_products, offload=can.offload, light=can.light_functions,
-        winograd=can.winograd, views=can.convolution_views,
+        winograd=can.winograd, views=can.convolution_views, half_convolutions=can.half_convolutions,
     )  # fmt: skip
 
 

@@ -39,6 +39,21 @@ negative numbers the reflection formula's terms cancel near zeros, so the bounds
 references are of 50 digits (`python -m tools.special_golden`), and `tests/functions/test_special_functions.py` asserts
 the bounds.
 
+## Convolutions by Winograd's algorithm
+
+A convolution sums up the products of a window in one order, in float32. After
+`lt.set_float32_convolution_precision("high")`, those that are recorded with a window of 3 x 3, stride 1 and one group
+may go by Winograd's algorithm F(4 x 4, 3 x 3) on the CPU: forward, and both derivatives. It takes a quarter of the
+multiply-adds, and half of the time. The results have other bits, and errors of about five times the size: with 256
+channels of normal numbers 1.5e-6 of the result's standard deviation in the mean, where a sum has 0.3e-6. Lavin's points
+0, 1, -1, 2, -2 have twice that; lazyt's are 0, 0.75, -0.75, 1.5, -1.5. Where channels differ by orders of magnitude the
+error is relative to the largest. Convolutions of halves are computed in float32 and rounded, so the setting holds for
+them too, but for those by AMX; float64 is not affected.
+
+Which convolutions go by it depends on their sizes alone (channels, features, places, and whether there are enough
+images), not on threads or on what ran before, and `explain()` names them: `winograd_convolve`. So bits are the same
+from run to run. `tests/ir/test_winograd_calls.py` and `tests/backends/cpu/test_winograd.py` assert this.
+
 ## Products of float16 and bfloat16
 
 A product (and a convolution, and attention) of halves takes each operand exactly as float32, sums up in float32, and is
@@ -46,7 +61,8 @@ rounded once, to the dtype of its result. With k elements along the sum its erro
 place of the result, plus (k + 1) * 2^-24 times the sum of the absolute products: float32's own. A float32 operand that
 the program casts to a half is rounded to nearest even while it is read, NaN stays NaN, and overflow is infinite: the
 bits of the cast. `tests/backends/cpu/test_half_products.py` asserts all of this. Gradients of such products are such
-products.
+products. On a GPU, attention of halves rounds its weights too, to the half, before it multiplies the values with them,
+as PyTorch's does.
 
 Where a processor multiplies pairs of bfloat16 (`avx512_bf16`), generated products of more than a few rows take
 `vdpbf16ps`. To a sum it adds the second product of a pair of neighbours along k, then the first, each with one rounding
@@ -55,6 +71,20 @@ subnormal sum, whatever the processor's mode: an operand below 2^-126 counts as 
 2^-126 of error. So the bits of such a product differ between processors, as those of products by BLAS do. They do not
 depend on threads or tiles. `LAZYT_DEBUG=width-8` turns this off. Elementwise casts to bfloat16 do not flush: they are
 done in integers everywhere.
+
+Where a processor has AMX for bfloat16 (`amx_bf16`), and Linux grants it to the process, products of at least 16 rows
+and 32 elements along k take `tdpbf16ps`. Of 32 neighbours along k, from the first on, the even ones are one sum and the
+odd ones another, with one rounding to nearest even for each product; both are added, and what that gives is added to
+the sum so far. Subnormal operands and sums are zeros here too, and the bound is the same. `LAZYT_DEBUG=no-amx` turns
+this off: such a processor then multiplies the elements as float32, as it does in smaller products, because its
+`vdpbf16ps` takes longer. `tests/backends/cpu/test_amx.py` compares the bits with this description.
+
+Convolutions of bfloat16, transposed ones and their gradients take it too, from 16 channels and features on, without
+groups. They add up tap by tap, 32 channels of each after others. A gradient by the filters adds up row by row of
+places: pairs of images at as many places as fit 32 elements, or, where rows divide well, 24 to 32 places of one pair of
+images after another. The order depends on extents alone. As in a product of blocks, what is filled up with zeros adds
+zeros.
+`tests/backends/cpu/test_conv_tiles.py` compares the bits with this description.
 """
 
 

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
 
     from lazyt.backends.cpu import code_cache, early_code, engine, executor, kernel_rows, linked, thread_pool, user_code
     from lazyt.backends.cpu.codegen import needs
-    from lazyt.backends.cpu.library import attention, bit_packing, products, scan, scatter, small_matrices, sorting
+    from lazyt.backends.cpu.library import (
+        attention,
+        bit_packing,
+        conv_tiles,
+        products,
+        scan,
+        scatter,
+        small_matrices,
+        sorting,
+    )
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Graph, Node
     from lazyt.ir.kernel import Kernel
@@ -44,6 +53,7 @@ else:
     needs = on_demand.module("lazyt.backends.cpu.codegen.needs")
     attention = on_demand.module("lazyt.backends.cpu.library.attention")
     bit_packing = on_demand.module("lazyt.backends.cpu.library.bit_packing")
+    conv_tiles = on_demand.module("lazyt.backends.cpu.library.conv_tiles")
     products = on_demand.module("lazyt.backends.cpu.library.products")
     scan = on_demand.module("lazyt.backends.cpu.library.scan")
     scatter = on_demand.module("lazyt.backends.cpu.library.scatter")
@@ -55,6 +65,11 @@ NAME = memory.Buffer.device
 
 def _attention_calls(builder: Builder, node: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
     return attention.calls(builder, node, operands)
+
+
+def _half_convolutions(builder: Builder, node: Node) -> bool:
+    _require_llvm()
+    return conv_tiles.are_wanted(builder, node)
 
 
 def _share_of(call: KernelCall) -> float:
@@ -74,7 +89,7 @@ def _capabilities(gemm: bool) -> Capabilities:
     return Capabilities(
         convolutions=gemm, winograd=gemm, convolution_views=gemm, attention=_attention_calls, epilogues=True,
         stage_reuse=True, vector_products=True, packed_products=True, half_products=gemm, share=_share_of,
-        first_run=True, replay=True, donation=True,
+        half_convolutions=_half_convolutions if gemm else None, first_run=True, replay=True, donation=True,
     )  # fmt: skip
 
 
@@ -141,7 +156,9 @@ class CpuBackend(HostBackend):
 
     def identity(self, device: str) -> tuple[str, ...]:
         _require_llvm()
-        return *engine.host().fingerprint, repr(sorted(switches.items())), repr(registers["width"])
+        # NOTE: a process may be refused registers that another one has.
+        pairs = products.dot_products()
+        return *engine.host().fingerprint, repr(sorted(switches.items())), repr(registers["width"]), pairs
 
     def link(
         self, runs: Sequence[Run], n_inputs: int, wanted: Sequence[int], extents: tuple[int, ...]

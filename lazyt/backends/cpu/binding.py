@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.kept_panels import Kept
     from lazyt.backends.cpu.library import (
         attention,
+        conv_filter_tiles,
+        conv_tiles,
         convolutions,
         depthwise,
         gemv,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 else:
     time_tiles = on_demand.module("lazyt.backends.cpu.time_tiles")
     attention = on_demand.module("lazyt.backends.cpu.library.attention")
+    conv_filter_tiles = on_demand.module("lazyt.backends.cpu.library.conv_filter_tiles")
+    conv_tiles = on_demand.module("lazyt.backends.cpu.library.conv_tiles")
     convolutions = on_demand.module("lazyt.backends.cpu.library.convolutions")
     depthwise = on_demand.module("lazyt.backends.cpu.library.depthwise")
     gemv = on_demand.module("lazyt.backends.cpu.library.gemv")
@@ -67,6 +71,9 @@ def product_of(b: Any, c: MatmulCall, gemm: bool, by_library: bool, measure: boo
         if switches["autotune"] and gemm and by_library:
             choice = tuning.tuned(c, choice, b.value, measure)
         return library.Product(b, c, choice)
+    if conv_tiles.takes(c.node):
+        tiles = conv_filter_tiles.TileFilter if c.node.op == "convolve_filter" else conv_tiles.TileConvolution
+        return tiles(b, c, conv_tiles.choose_tiles(c, b.value))
     if depthwise.takes(c.node):
         return depthwise.Depthwise(b, c, depthwise.choose_depthwise(c, b.value))
     if phases.takes(c.node):

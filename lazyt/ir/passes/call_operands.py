@@ -90,9 +90,19 @@ def operands_of_call(scope: Scope | None, n: Node, reads: Reads) -> list[View]:
     a, (x, w) = n.attrs, n.operands
     assert isinstance(a, Convolution)
     found: list[View | None] = [None, None]
+    # NOTE: one of float32 computes what it reads of halves, if there are any, as float32: they are stored as such.
+    halves = x.dtype != n.dtype
     if reads.views and n.op == "convolve" and a.groups == 1:
-        found = [None if any(a.padding) else _part_of_image(scope, x), _filters(scope, w, a)]
+        image = None if any(a.padding) and not halves else _part_of_image(scope, x)
+        found = [image, _filters(scope, w, a, halves)]
+    if halves:
+        found = [_rounded(y) if own is None else own for y, own in zip(n.operands, found, strict=True)]
     return [dense(y) if own is None else own for y, own in zip(n.operands, found, strict=True)]
+
+
+def _rounded(x: Node) -> View | None:
+    """A stored float32 that a half is cast from, to be rounded where it is read."""
+    return dense(x.operands[0]) if rounds(x) and buffer_of(x.operands[0]).op in STORED else None
 
 
 def _part_of_image(scope: Scope | None, x: Node) -> View | None:
@@ -105,9 +115,9 @@ def _part_of_image(scope: Scope | None, x: Node) -> View | None:
     return found if lies and _is_one(strides[-1]) and (n.op == "pad" or n.op in IN_MEMORY) else None
 
 
-def _filters(scope: Scope | None, w: Node, a: Convolution) -> View | None:
+def _filters(scope: Scope | None, w: Node, a: Convolution, rounds: bool) -> View | None:
     """Filters whose windows lie as runs, forwards or all backwards, in any order of features and channels."""
-    found = _affine(scope, w)
+    found = _affine(scope, w, rounds)
     if found is None or found[0] is buffer_of(w) or hint(w.shape[0]) < FEATURES:
         return None
     n, strides, _ = found

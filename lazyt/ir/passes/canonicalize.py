@@ -16,6 +16,7 @@
     matmul(float32 of halves a, b)    -->  matmul(a, b)                       (which a backend reads as they are)
     matmul(halves a, b) as that half  -->  matmul(a, b) that gives the half   (where a library rounds it)
     convolve(pad(x, 0), w)            -->  convolve(x, w) with padding        (where a library computes it)
+    convolve(float32 of halves x, w)  -->  convolve(x, w)                     (where a backend wants it so)
 
 No rule changes a value. Library calls, products through BLAS and outputs take whole complex
 arrays.
@@ -69,6 +70,8 @@ class Rewrites:
     slices: bool = True  # only those places of a convolution are computed that are read
     halves: bool = False  # a product reads halves themselves, not float32 copies of them
     alike: bool = False  # both operands are one half then, and the product may give that half
+    # Which convolutions read bfloat16 themselves, not float32 copies of them; None: none.
+    half_convolutions: Callable[[Builder, Node], bool] | None = None
 
 
 USUAL = Rewrites()
@@ -284,7 +287,8 @@ class _Canonicalizer:
             if self.rewrites.convolutions and by_planes(self.b, n):
                 return self._with_padding(n, x, y)
             if self.rewrites.convolutions and in_phases(n):
-                return framed(self.b, n, x, y)
+                own = self._of_halves(self.b.make(n.op, (x, y), a, n.shape, n.dtype))
+                return framed(self.b, n, x, y) if own.operands[0].dtype == n.dtype else own
             wanted = self.rewrites.convolutions and n.op != "convolve_image" and not self._is_depthwise(n, x, y)
         else:
             wanted = self.rewrites.convolutions(n)
@@ -303,7 +307,17 @@ class _Canonicalizer:
         if n.op != "convolve_image" and (found := _framed(self.b, x)) is not None:
             x, more = found
             a = replace(a, padding=tuple(p + q for p, q in zip(a.padding, more, strict=True)))
-        return self.b.make(n.op, (x, y), a, n.shape, n.dtype)
+        return self._of_halves(self.b.make(n.op, (x, y), a, n.shape, n.dtype))
+
+    def _of_halves(self, n: Node) -> Node:
+        """The convolution n of float32 copies of bfloat16 as one of these, if it is wanted so."""
+        wanted = self.rewrites.half_convolutions
+        if wanted is None or n.dtype != dtypes.float32:
+            return n
+        x, y = (before_cast(self.b, z) for z in n.operands)
+        if x is None or y is None or not x.dtype == y.dtype == dtypes.bfloat16 or not wanted(self.b, n):
+            return n
+        return self.b.make(n.op, (x, y), n.attrs, n.shape, n.dtype)
 
     def _part_of_places(self, n: Node, y: Node) -> Node:
         """A slice of a convolution that nobody else reads: the gradient of an input that had been padded."""
@@ -321,13 +335,15 @@ class _Canonicalizer:
             if cut is None:
                 return self._make(n, (y,))
             c = replace(c, padding=tuple(p + q for p, q in zip(c.padding, cut, strict=True)))
-            return self.b.convolve_image(x, w, c, n.shape)
+            return self.b.make("convolve_image", (x, w), c, n.shape, n.dtype)
         if c.is_plain:
             sizes = [d + r for d, r in zip(n.shape[2:], c.reach, strict=True)]
-            return self.b.convolve(self.b.slice(x, a.starts, (*x.shape[:2], *sizes), a.steps), w, c)
+            part = self.b.slice(x, a.starts, (*x.shape[:2], *sizes), a.steps)
+            return self.b.make("convolve", (part, w), c, n.shape, n.dtype)
         if cut is None or set(c.strides) != {1} or any(p < q for p, q in zip(c.padding, cut, strict=True)):
             return self._make(n, (y,))
-        return self.b.convolve(x, w, replace(c, padding=tuple(p - q for p, q in zip(c.padding, cut, strict=True))))
+        c = replace(c, padding=tuple(p - q for p, q in zip(c.padding, cut, strict=True)))
+        return self.b.make("convolve", (x, w), c, n.shape, n.dtype)
 
     def _make(self, n: Node, xs: tuple[Node, ...], dtype: object = None) -> Node:
         b = self.b

@@ -43,7 +43,9 @@ def lower_winograd(graph: g.Graph, scope: Scope | None) -> g.Graph:
 def _is_allowed(n: Node) -> bool:
     """Whether Winograd's algorithm may compute n, and can."""
     a = n.attrs
-    if not (isinstance(a, g.Convolution) and a.winograd) or n.op == "convolve_image" or n.dtype != np.float32:
+    if not (isinstance(a, g.Convolution) and a.winograd) or n.op == "convolve_image":
+        return False
+    if any(x.dtype != np.float32 for x in (n, *n.operands)):
         return False
     return a.sizes == (WINDOW, WINDOW) and a.groups == 1 and {*a.strides, *a.dilations} == {1}
 

@@ -58,7 +58,7 @@ def _by_parts(b: Builder, n: Node, y: Node, w: Node) -> Node | None:
     """
     a = n.attrs
     assert isinstance(a, g.Convolution)
-    if len(a.sizes) != 2 or a.groups > 1 or {*a.dilations} != {1} or max(a.strides) == 1:
+    if len(a.sizes) != 2 or a.groups > 1 or y.dtype != n.dtype or {*a.dilations} != {1} or max(a.strides) == 1:
         return None
     if any(k < s for k, s in zip(a.sizes, a.strides, strict=True)):
         return None

@@ -13,6 +13,7 @@ from lazyt.ir.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Graph, Node
     from lazyt.ir.passes.canonicalize import Attention
     from lazyt.ir.passes.divide_kernels import Share
@@ -40,6 +41,7 @@ class Options:
     prefetch: Callable[[Graph, Scope | None, Reads], None] | None = None
     # Of products of halves: both operands are one half, and none is rounded while it is read.
     alike: bool = False
+    half_convolutions: Callable[[Builder, Node], bool] | None = None  # of the backend, see `Rewrites`
     # So many outputs at the end are the gradients of those before them, (values, gradients), for a later backward.
     later: tuple[int, int] | None = None
     winograd: bool = False  # of the backend: it computes Winograd's convolutions
@@ -54,8 +56,9 @@ class Options:
         cover, transpose, vectors = (self.fused and self.on(flag) for flag in ("cover", "turn", "vectors"))
         slices, halves = self.on("slices"), self.on("halves")
         return Rewrites(
-            self.convolutions, self.attention, cover, transpose, vectors, slices, halves, halves and self.alike
-        )
+            self.convolutions, self.attention, cover, transpose, vectors, slices, halves, halves and self.alike,
+            self.half_convolutions if halves else None,
+        )  # fmt: skip
 
     @property
     def reads(self) -> Reads:

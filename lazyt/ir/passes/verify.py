@@ -248,8 +248,9 @@ def _convolve(n: Node) -> str | None:
     right = {len(v) for v in each} == {x.ndim - 2} == {w.ndim - 2} and x.ndim > 2
     if not right or min((*a.sizes, *a.dilations, *a.strides, a.groups)) < 1 or min(a.padding) < 0:
         return f"{n.op} has a size, a dilation, a stride and a padding for each axis after the first two"
-    if not x.dtype == w.dtype == n.dtype or dtypes.kind(n.dtype) == "c":
-        return f"{n.op} keeps a real dtype"
+    halves = x.dtype == w.dtype == dtypes.bfloat16 and n.dtype == dtypes.float32
+    if not (halves or x.dtype == w.dtype == n.dtype) or dtypes.kind(n.dtype) == "c":
+        return f"{n.op} keeps a real dtype, or gives float32 of bfloat16"
     # The image and what comes of it, and the filters: (O, C / groups, *sizes).
     image, y = (n.shape, x.shape) if n.op == "convolve_image" else (x.shape, w.shape)
     filters = (n.shape[-1], *n.shape[:-1]) if n.op == "convolve_filter" else w.shape
