@@ -137,6 +137,17 @@ def test_numbers_of_pixels_of_every_dtype(dtype):
         np.testing.assert_array_equal(y, want)
 
 
+@pytest.mark.parametrize("pixels", [1, 2, 3, 8])
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("rows", [1, 3, 80])
+def test_few_pixels_of_many_rows(rows, count, pixels):
+    """Lanes then run along no other axis: the gradient of a pool over rows of 5 had other windows' elements."""
+    x, k = array(rows, 2, pixels, count), array(rows, pixels, seed=1)
+    u, v = lt.asarray(x), lt.asarray(k)
+    lt.sync()
+    np.testing.assert_array_equal((u + v[:, None, :, None]).numpy(), x + k[:, None, :, None])
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int16", "bool"])
 @pytest.mark.parametrize("count", [2, 3, 4, 7])
 def test_what_is_spread_is_as_its_kernel_says(count, dtype):

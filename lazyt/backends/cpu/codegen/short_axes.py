@@ -34,6 +34,9 @@ def widen(call: KernelCall) -> None:
     columns = kernel.rows > 0 and kernel.vector == "outer" and call.product is None
     if kernel.has_check or outer < 2 or not (columns or (not kernel.rows and "avx512f" in host_features())):
         return
+    # NOTE: what stands for several elements of a short axis is read along the last one (repeated.py).
+    if any(a.period or a.spread for a in kernel.accesses):
+        return
     extents = [hint(e) for e in call.extents[:outer]]
     along = next((a for a in reversed(range(outer - 1)) if extents[a] >= LANES), None)
     if along is None or extents[-1] >= NARROW or (not columns and extents[along] > LONGEST and extents[-1] > TIMES):
