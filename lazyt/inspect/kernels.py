@@ -172,7 +172,7 @@ class KernelView:
         outer, rows = extents[: c.kernel.outer], extents[c.kernel.outer :]
         if not any(isinstance(v, k.Reduce) for v in c.kernel.values):
             return f"{_product(extents):,} elements" + (f" as {_times(extents)}" if len(extents) > 1 else "")
-        if c.kernel.vector == "row":
+        if c.kernel.vector != "outer":
             passes = f", {self._passes} passes over each" if self._passes > 1 else ""
             return f"{plural(_product(outer), 'row')} of {_times(rows)}{passes}"
         return f"{plural(_product(outer), 'output')}, each over {_times(rows)}"

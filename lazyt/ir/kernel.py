@@ -1,6 +1,6 @@
 """The kernel IR: one loop nest, lowered to LLVM IR on the CPU and to CUDA C on the GPU.
 
-    kernel  := Kernel(outer=R, rows=K, vector='outer'|'row', accesses, affines, scalars, values, stages)
+    kernel  := Kernel(outer=R, rows=K, vector='outer'|'row'|'rows', accesses, affines, scalars, values, stages)
     access  := Access(dtype, classes, writes)            one pointer and one stride an axis, all arguments
     affine  := Affine(classes)                           sum(coef[a] * i[a]) + offset, all arguments
     value   := Load(access, where?) | Gather(access, indices, where?) | Index(affine)
@@ -11,7 +11,7 @@
     store   := Store(access, value)
 
 Axes. `outer` parallel axes come first, then `rows` serial axes, in row-major order. One of them is
-the vector axis: the last row axis (`vector='row'`) or the last outer axis (`vector='outer'`). A
+the vector axis: the last row axis (`vector='row'` or `'rows'`) or the last outer axis (`vector='outer'`). A
 kernel without row axes is a map: `vector='outer'`, one stage that does not loop.
 Extents, strides, coefficients, offsets, pointers and scalars are *arguments*: a new size compiles
 nothing. What is static, and so part of the kernel's key, is each access's class an axis:
@@ -36,6 +36,7 @@ whatever the host's registers): LANES partial sums by (position along the vector
 each flushed into a float64 partial after FLUSH steps and at the end of each innermost row; after
 CHUNK elements along the innermost axis, and at its end, the LANES float64 partials are added in a
 fixed tree (halves: lane j with lane j + LANES/2, ...) to the float64 total, which is rounded once.
+With `vector='rows'` the last two row axes have the order of one, in row-major order.
 With `vector='outer'` each lane is an output of its own: it is flushed into its float64 total after FLUSH
 steps along the innermost row axis and at that axis's end. float64 has float64 lanes, the halves float32.
 
@@ -73,6 +74,10 @@ BLOCK = 8192
 COLUMNS = 64
 
 REDUCES = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
+
+
+# The axis of the lanes; 'rows' is the last row axis too.
+Vector = Literal["outer", "row", "rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +203,7 @@ class Layout:
 class Kernel:
     outer: int
     rows: int
-    vector: Literal["outer", "row"]
+    vector: Vector
     accesses: tuple[Access, ...]
     affines: tuple[Affine, ...]
     scalars: int
@@ -261,7 +266,7 @@ class Kernel:
     def units(self, extents: Sequence[int]) -> int:
         """How many independent units of work there are for these extents of all axes.
 
-        vector='row': one for each outer index. vector='outer': one for each index of the outer axes but
+        vector='row' or 'rows': one for each outer index. vector='outer': one for each index of the outer axes but
         the last, times the blocks (BLOCK elements, or COLUMNS when there are row axes) of the last.
         """
         n = 1
@@ -387,8 +392,9 @@ def verify(kernel: Kernel) -> None:
             raise LazytInternalError(f"invalid kernel: {why}\n{kernel.text}")
 
     need(kernel.outer >= 0 and kernel.rows >= 0 and kernel.axes >= 1, "needs at least one axis")
-    need(kernel.vector == "row" or kernel.outer >= 1, "vector='outer' needs an outer axis")
-    need(kernel.vector == "outer" or kernel.rows >= 1, "vector='row' needs a row axis")
+    need(kernel.vector != "outer" or kernel.outer >= 1, "vector='outer' needs an outer axis")
+    need(kernel.vector != "row" or kernel.rows >= 1, "vector='row' needs a row axis")
+    need(kernel.vector != "rows" or kernel.rows >= 2, "vector='rows' needs two row axes")
     for classes in (*(a.classes for a in kernel.accesses), *(f.classes for f in kernel.affines)):
         need(len(classes) == kernel.axes, "one class an axis")
         need(set(classes) <= set("012-=n"), "classes are '0', '1', '2', '-', '=' or 'n'")

@@ -219,7 +219,9 @@ def reduce_rows(kernel: Kernel, reduce: Reduce, x: Array) -> Array:
     outer = x.shape[: kernel.outer]
     with np.errstate(all="ignore"):
         if reduce.name in ("sum", "prod") and dtypes.kind(x.dtype) == "f":
-            rows = x.reshape(*outer, math.prod(x.shape[kernel.outer : -1]), x.shape[-1])
+            inner = math.prod(x.shape[-2:] if kernel.vector == "rows" else x.shape[-1:])
+            count = math.prod(x.shape[kernel.outer : -2 if kernel.vector == "rows" else -1])
+            rows = x.reshape(*outer, count, inner)
             out = round_once(_blocked(kernel, reduce.name, rows), reduce.dtype)
         else:
             out = folded(reduce.name, x.reshape(*outer, math.prod(x.shape[kernel.outer :])))

@@ -167,3 +167,23 @@ def checked_gather(n: int, index: np.ndarray, table: np.ndarray, where: bool = F
     k.bounds.append(Bound(table, 0, (0,)))
     k.stage(k.store(k.add(ir.Gather(len(k.accesses) - 1, ((i, k.argument(1)),), F32, guard)), out))
     return k, k.kernel()
+
+
+def several_sums(
+    x: np.ndarray, h: np.ndarray, c: np.ndarray, shape: tuple[int, ...], rows: int, vector: str
+) -> Builder:
+    """Sums, a product and extremes of x, h and c, and what they are computed of, over `rows` row axes."""
+    k = Builder(shape, rows, vector)
+    values = [k.load(v) for v in (x, h, c)]
+    y = k.op("add", k.op("mul", values[1], values[2]), values[0])
+    scaled = k.op("add", k.op("mul", y, k.const(1e-3, x.dtype)), k.const(1.0, x.dtype))
+    reduces = (k.reduce("sum", y), k.reduce("max", y), k.reduce("prod", scaled), k.reduce("sum", values[0]))
+    k.stage(k.store(y, np.zeros(shape, x.dtype)), reduces=reduces, loops=True)
+    # What is summed up in a later stage.
+    apart = k.op("abs", k.op("sub", y, reduces[0]))
+    total = k.reduce("sum", apart)
+    k.stage(reduces=(total,), loops=True)
+    k.stage(k.store(apart, np.zeros(shape, x.dtype)), loops=True)
+    for r in (*reduces, total):
+        k.stage(k.store_once(r, np.zeros(shape[:1], x.dtype)))
+    return k

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -79,6 +79,8 @@ def worth_splitting(kernel: k.Kernel, extents: Sequence[int], threads: int, earl
         return False
     if early and math.prod(extents) < DECIDED and all(kernel.asks(s) for s in kernel.stages if s.loops):
         return False
+    if kernel.vector == "rows":
+        return False  # NOTE: join_axes.py leaves such reductions as they are
     if kernel.vector == "outer" and any(_of_place(v) for v in kernel.values):
         return False
     inner = extents[-1]
@@ -416,7 +418,7 @@ class _Copy:
         self,
         outer: int,
         rows: int,
-        vector: Literal["outer", "row"],
+        vector: k.Vector,
         stages: tuple[k.Stage, ...],
         extents: tuple[int, ...],
         joins: bool,

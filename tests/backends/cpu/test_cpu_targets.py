@@ -27,6 +27,7 @@ from lazyt.backends.cpu.library import (
     scatter,
     small_matrices,
 )
+from tests.support.kernel_builder import several_sums
 from tests.support.kernel_cases import cases_of_suite
 
 TARGETS = {
@@ -65,6 +66,13 @@ def test_kernels(target: engine.Host) -> None:
         for case in cases[:: -(-len(cases) // 5)]:
             others = needed(target, emit(case.kernel, "k")) - FROM_C
             assert not others, f"{name}: {case.kernel} needs {others}"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_two_axes_in_the_order_of_one(target: engine.Host, dtype: str) -> None:
+    x = np.zeros((2, 30, 10), dtype)
+    kernel = several_sums(x, x[:, :, :1], x[:, :1], x.shape, 2, "rows").kernel()
+    assert needed(target, emit(kernel, "k")) <= FROM_C
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint8])

@@ -153,7 +153,7 @@ def _units(scope: Scope, slots: ColumnSlots | None) -> None:
         digits = unit.carried if carried else [unit.index]
         for axis, digit in zip(axes, digits, strict=False):
             scope.index[axis] = digit
-        if kernel.vector == "row":
+        if kernel.vector != "outer":
             for stage in kernel.stages:
                 RowStage(scope, stage).emit()
         else:

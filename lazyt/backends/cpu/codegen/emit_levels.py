@@ -27,7 +27,7 @@ class Levels:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        serial = kernel.rows - (kernel.vector == "row")
+        serial = kernel.rows - (kernel.vector != "outer")
         self.lanes = UNIT + serial + 1
         self.of_axis = [UNIT] * kernel.outer + [UNIT + 1 + k for k in range(kernel.rows)]
         self.of_axis[kernel.vector_axis] = self.lanes

@@ -1,7 +1,12 @@
-"""Stages of a `vector='row'` kernel: the lanes run along the innermost row axis."""
+"""Stages of a `vector='row'` or `'rows'` kernel: the lanes run along the innermost row axis.
+
+In the latter the last two row axes have the order of one. What a sum adds up is first written to the stack, row by row,
+where its elements are neighbours, and read from there in whole vectors.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.emit_levels import UNIT
@@ -10,12 +15,14 @@ from lazyt.backends.cpu.codegen.emit_scope import I64, IOTA64, MASK
 from lazyt.backends.cpu.codegen.emit_stores import store, store_all
 from lazyt.backends.cpu.codegen.emit_values import open_level
 from lazyt.backends.cpu.codegen.peel import peeled
+from lazyt.backends.cpu.codegen.text import reg_type
 from lazyt.backends.cpu.flags import switches
 from lazyt.ir.kernel import CHUNK, FLUSH, LANES, used_accesses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lazyt.backends.cpu.codegen.emit_reduce import Fold
     from lazyt.backends.cpu.codegen.emit_scope import Scope
     from lazyt.ir.kernel import Stage
 
@@ -27,6 +34,10 @@ LOOK = 256
 # ... and goes past what is left by so many. NOTE: not at once: where an index depends on what was read, the next
 # elements are read only when that is here.
 FAR = 64 * LOOK
+
+
+# So many elements of two axes lie in the stack at a time.
+PART = 1024
 
 
 class RowStage:
@@ -92,6 +103,9 @@ class RowStage:
             open_level(scope, scope.levels.of_axis[axis], self.needed, self.accesses)
             return self._rows(k + 1, state)
 
+        if scope.kernel.vector == "rows" and k == scope.kernel.rows - 2 and any(f.blocked for f in self.folds):
+            both = scope.body.let(f"mul i64 {extent}, {scope.extent[axis + 1]}")
+            return self._chunks(both, partial(self._through_stack, axis), state)
         if k < scope.kernel.rows - 1:
             return self._loop(("0", extent, 1), "double", state, row)
         if any(f.blocked for f in self.folds):
@@ -126,17 +140,19 @@ class RowStage:
 
     def _blocks(self, axis: int, state: State) -> State:
         """The innermost axis, whose sums have float64 partials; short rows without the loops of long ones."""
+        extent = self.scope.extent[axis]
+        chunks = partial(self._chunks, extent, partial(self._walk, axis))
         if not peeled(self.scope.kernel, self.scope.levels, self.needed):
-            return self._chunks(axis, state)
+            return chunks(state)
         body = self.scope.body
-        few = body.let(f"icmp sle i64 {self.scope.extent[axis]}, {FLUSH * LANES}")
+        few = body.let(f"icmp sle i64 {extent}, {FLUSH * LANES}")
         short, long, join = (body.fresh(name) for name in ("short", "long", "join"))
         body.line(f"br i1 {few}, label %{short}, label %{long}")
         found, ends = [], []
-        for label, how in ((short, self._at_once), (long, self._chunks)):
+        for label, how in ((short, partial(self._at_once, axis)), (long, chunks)):
             body.label(label)
             with self.scope.inside():
-                found.append(how(axis, state))
+                found.append(how(state))
             ends.append(body.block)
             body.line(f"br label %{join}")
         body.label(join)
@@ -162,17 +178,16 @@ class RowStage:
             for f, part, own in zip(self.folds, parts, state, strict=True)
         ]
 
-    def _chunks(self, axis: int, state: State) -> State:
-        """Chunks with float64 partials, of FLUSH steps with fresh lanes."""
+    def _chunks(self, extent: str, walk: Callable[[str, str, State], State], state: State) -> State:
+        """Chunks with float64 partials, of FLUSH steps with fresh lanes; `walk(start, stop, state)` makes the steps."""
         scope, folds, afresh = self.scope, self.folds, self._afresh
-        extent = scope.extent[axis]
 
         def chunk(index: str, state: State) -> State:
             stop = self._stop(index, CHUNK, extent)
 
             def flush(index: str, state: State) -> State:
                 end = self._stop(index, FLUSH * LANES, stop)
-                parts = self._walk(axis, index, end, afresh([f.start for f in folds], state))
+                parts = walk(index, end, afresh([f.start for f in folds], state))
                 return [
                     [f.widen(scope, part[0], own[0])] if f.blocked else part
                     for f, part, own in zip(folds, parts, state, strict=True)
@@ -223,3 +238,88 @@ class RowStage:
         end = scope.body.let(f"and i64 {stop}, {-LANES}")
         state = self._loop((start, end, LANES), "", state, whole)
         return self._loop((end, stop, LANES), "", state, last)
+
+    # Two axes in the order of one
+
+    def _through_stack(self, axis: int, start: str, stop: str, state: State) -> State:
+        """The elements [start, stop) of `axis` and the one inside it, some at a time; as `_walk`."""
+
+        def some(index: str, state: State) -> State:
+            end = self._stop(index, PART, stop)
+            return self._add_up(index, end, self._write(axis, index, end, state))
+
+        self.scope.body.module.strategies["two axes in the order of one, through the stack"] = None
+        return self._loop((start, stop, PART), "", state, some)
+
+    def _write(self, axis: int, start: str, stop: str, state: State) -> State:
+        """Write what sums add up to the stack, one behind the other, and do everything else.
+
+        NOTE: lanes behind the last one of a row are written too, before those of the next row.
+        """
+        scope, body = self.scope, self.scope.body
+        size, inside = scope.extent[axis + 1], scope.levels.of_axis[axis]
+        before = body.let(f"add i64 {stop}, {body.let(f'sub i64 {size}, 1')}")
+        first, last = (body.let(f"udiv i64 {x}, {size}") for x in (start, before))
+
+        def row(index: str, state: State) -> State:
+            scope.index[axis] = index
+            open_level(scope, inside, self.needed, self.accesses)
+            begin = body.let(f"mul i64 {index}, {size}")
+            own = body.let(f"sub i64 {start}, {begin}")
+            left = body.let(f"sub i64 {stop}, {begin}")
+            low = body.call("i64", "llvm.smax.i64", ("i64", own), ("i64", "0"))
+            high = body.call("i64", "llvm.smin.i64", ("i64", left), ("i64", size))
+
+            def lanes(at: str, state: State) -> State:
+                scope.index[axis + 1] = at
+                scope.set_mask(at, high)
+                open_level(scope, scope.levels.lanes, self.needed, ())
+                place = body.let(f"sub i64 {at}, {own}")
+                after = []
+                for i, (fold, lanes) in enumerate(zip(self.folds, state, strict=True)):
+                    if fold.blocked:
+                        x, to = fold.operand_lanes(scope), self._in_stack(i, place)
+                        body.line(f"store {fold.types[0]} {x}, ptr {to}, align {fold.lane_dtype.itemsize}")
+                    after.append(lanes if fold.blocked else fold.step(scope, lanes, "", True))
+                store_all(scope, self.stage.stores)
+                return after
+
+            return self._loop((low, high, LANES), "", state, lanes)
+
+        return self._loop((first, last, 1), "", state, row)
+
+    def _add_up(self, start: str, stop: str, state: State) -> State:
+        """Add up what was written to the stack."""
+        scope, body = self.scope, self.scope.body
+        count = body.let(f"sub i64 {stop}, {start}")
+
+        def step(at: str, state: State, mask: str) -> State:
+            after = []
+            for i, (fold, lanes) in enumerate(zip(self.folds, state, strict=True)):
+                if not fold.blocked:
+                    after.append(lanes)
+                    continue
+                (kind,) = fold.types
+                x = body.let(f"load {kind}, ptr {self._in_stack(i, at)}, align 64")
+                new = fold.combine(scope, lanes[0], x, LANES)
+                after.append([body.let(f"select {MASK} {mask}, {kind} {new}, {kind} {lanes[0]}") if mask else new])
+            return after
+
+        def some(at: str, state: State) -> State:
+            scope.set_mask(at, count)
+            return step(at, state, scope.mask)
+
+        whole = body.let(f"and i64 {count}, {-LANES}")
+        state = self._loop(("0", whole, LANES), "", state, lambda at, state: step(at, state, ""))
+        return self._loop((whole, count, LANES), "", state, some)
+
+    def _in_stack(self, number: int, place: str) -> str:
+        """The address of what a fold adds up at a place of the part that is done."""
+        fold = self.folds[number]
+        at = self.scope.in_stack(number, part_bytes(fold))
+        return self.scope.body.let(f"getelementptr {reg_type(fold.lane_dtype)}, ptr {at}, i64 {place}")
+
+
+def part_bytes(fold: Fold) -> int:
+    """What a fold over two axes in the order of one has on the stack; the last row's lanes may go beyond a part."""
+    return (PART + LANES) * fold.lane_dtype.itemsize

@@ -76,6 +76,7 @@ class Scope:
         self.tiles: dict[int, str] = {}
         self.tile_at = ""
         self.repeated: dict[int, str] = {}  # where what is periodic is repeated, by its access
+        self.parts: dict[tuple[int, int], str] = {}  # what a stage has on the stack by number and size
         self.streams = ""  # whether results are too large for caches, an i1, once a store asked
         # Lines for the entry block: stack slots must not be in a loop.
         self.entry: list[str] = []
@@ -126,6 +127,13 @@ class Scope:
         if number not in self.slot_addresses:
             self.slot_addresses[number] = self.alloca(self.slot_sizes[number] * self.groups)
         return self.slot_addresses[number]
+
+    def in_stack(self, number: int, nbytes: int) -> str:
+        """The address of memory of a number and size on the stack, for the current stage."""
+        key = number, nbytes
+        if key not in self.parts:
+            self.parts[key] = self.alloca(nbytes)
+        return self.parts[key]
 
     def spare(self, typ: str) -> str:
         """The stack's place for a register of a type, for the next few lines."""

@@ -18,6 +18,8 @@ from lazyt.backends.cpu.codegen.column_slots import column_slots
 from lazyt.backends.cpu.codegen.emit import lanes_of
 from lazyt.backends.cpu.codegen.emit_levels import UNIT, Levels
 from lazyt.backends.cpu.codegen.emit_pairs import over_pairs, pair_slots
+from lazyt.backends.cpu.codegen.emit_reduce import folds_along
+from lazyt.backends.cpu.codegen.emit_row import part_bytes
 from lazyt.backends.cpu.codegen.interior import interior_of
 from lazyt.backends.cpu.codegen.lane_by_lane import has_masks
 from lazyt.backends.cpu.codegen.peel import peeled
@@ -132,6 +134,9 @@ class _Counter:
         slots = self.columns.nbytes + 64 * len(self.columns.sizes) if self.columns is not None else 0
         if over_pairs(kernel):
             slots = max(slots, pair_slots(kernel))
+        if kernel.vector == "rows":
+            folds = [enumerate(folds_along(kernel, stage.reduces)) for stage in kernel.stages]
+            slots += sum(nbytes for _, nbytes in {(i, part_bytes(f)) for own in folds for i, f in own if f.blocked})
         still = sum(self._bytes(v) for v in known if not isinstance(kernel.values[v], Const))
         classes = [a.classes for a in kernel.accesses] + [f.classes for f in kernel.affines]
         strides = 8 * self.lanes * sum(c[kernel.vector_axis] == "n" for c in classes)
@@ -213,7 +218,7 @@ class _Counter:
         for r in stage.reduces:
             reduce = self.kernel.values[r]
             assert isinstance(reduce, Reduce)
-            folds += FOLD * self._units(reduce.operand)
+            folds += FOLD * self._units(reduce.operand) + AROUND * (self.kernel.vector == "rows")
         return folds + sum(self._access(self.kernel.accesses[t.access], False) for t in stage.stores)
 
     def _alive(self, values: list[int], held: Iterable[int], roots: list[int]) -> int:
