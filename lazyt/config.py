@@ -75,6 +75,7 @@ FLAGS = (
     Flag("vectors", "general", "products with a vector, and of many tiny matrices, are computed as others"),
     Flag("halves", "general", "products read float32 copies of float16 and bfloat16 operands"),
     Flag("merge", "general", "an elementwise value is stored before a reduction merges its axes"),
+    Flag("join", "general", "a value whose axes cannot be merged is stored before a reduction merges them"),
     Flag("turn", "general", "a transposed product is computed, then transposed"),
     Flag("pack", "general", "a matrix that many products read transposed is transposed by each of them"),
     Flag("inplace", "general", "no temporary takes the memory of another one that dies where it is made"),

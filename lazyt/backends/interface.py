@@ -54,6 +54,7 @@ class Capabilities:
     attention: Attention | None = None  # the attention calls that are kept; None: all become products
     epilogues: bool = False  # a kernel may run on the blocks of a product (see ir/passes/epilogue.py)
     stage_reuse: bool = False  # a kernel keeps what several of its stages need in memory (see ir/passes/stage_reuse.py)
+    joined_axes: bool = False  # a kernel reduces over two axes in the order of one (see ir/passes/join_axes.py)
     vector_products: bool = False  # a product with a vector, and many of tiny matrices, are better as reductions
     packed_products: bool = False  # a product copies a transposed right operand into its own layout
     half_products: bool = False  # a product reads float16 and bfloat16, and gives float32

@@ -7,6 +7,7 @@ with compiled code.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,7 +106,8 @@ def _has_order(n: Node) -> bool:
 
 def _rows(n: Node) -> list[Any]:
     assert isinstance(n.attrs, g.Axes)
-    return [n.operands[0].shape[a] for a in n.attrs.axes]
+    sizes = [n.operands[0].shape[a] for a in n.attrs.axes]
+    return [*sizes[:-2], math.prod(sizes[-2:])] if n.attrs.joined else sizes
 
 
 def _ordered(n: Node, xs: list[Any], env: Environment) -> Array:

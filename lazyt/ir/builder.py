@@ -303,14 +303,14 @@ class Builder:
 
     # Reductions, contraction, indexing
 
-    def reduce(self, name: str, x: Node, axes: Sequence[int]) -> Node:
-        """Reduce over `axes` (non-negative), which are removed."""
+    def reduce(self, name: str, x: Node, axes: Sequence[int], joined: bool = False) -> Node:
+        """Reduce over `axes` (non-negative), which are removed; the last two in the order of one, if `joined`."""
         kept = tuple(sorted(set(axes)))
         if not kept:
             return x if name not in ("argmax", "argmin") else self.expand_to(self.constant(0, dtypes.int64), x.shape)
         shape = tuple(d for i, d in enumerate(x.shape) if i not in kept)
         dtype = dtypes.int64 if name in ("argmax", "argmin") else x.dtype
-        return self.make(name, (x,), g.Axes(kept), shape, dtype)
+        return self.make(name, (x,), g.Axes(kept, joined), shape, dtype)
 
     def matmul(self, a: Node, b: Node, dtype: np.dtype | None = None) -> Node:
         """(..., m, k) @ (..., k, n): equal rank, equal batch extents, one dtype; or halves, which give float32.

@@ -8,7 +8,8 @@
             | iota axis                                            int64 index along an axis
             | permute axes | reshape | expand | slice starts steps | pad lo | concat axis
             | window axes sizes strides dilations                  movement
-            | sum | prod | max | min | any | all | argmax | argmin  reductions over `axes`, which are removed
+            | sum | prod | max | min | any | all | argmax | argmin  reductions over `axes`, which are removed; `joined`:
+                                                                   in the order of one axis in place of the last two
             | matmul                                               (..., m, k) @ (..., k, n), equal batch dims;
                                                                    of halves, float32, or the half of both
             | convolve c | convolve_filter c | convolve_image c    c: sizes, dilations, strides, groups, padding
@@ -91,6 +92,7 @@ class Axis:
 @dataclass(frozen=True, slots=True)
 class Axes:
     axes: tuple[int, ...]
+    joined: bool = False  # of a reduction: the operand's last two axes have the order of one (join_axes.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +281,8 @@ def _attrs_text(attrs: Attrs) -> str:
             return f" {e}"
         case Opaque():
             return f" {attrs.fn}" + "".join(f" {s!r}" for s in attrs.statics)
+        case Axes(axes=axes):
+            return f" axes={shape_text(axes)}" + " joined" * attrs.joined
         case _:
             names = attrs.__dataclass_fields__
             return "".join(f" {n}={shape_text(v) if isinstance(v := getattr(attrs, n), tuple) else v}" for n in names)

@@ -14,7 +14,7 @@ from lazyt.errors import REFUSALS, IndexOutOfRange, LazytInternalError
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.library_calls import FUNCTIONS
 from lazyt.ir.numpy_semantics import ELEMENTWISE, cast, precise, wide
-from lazyt.ir.reduction_order import folded, greatest, rows_of
+from lazyt.ir.reduction_order import folded, greatest, joined, rows_of
 from lazyt.ir.symbolic import Dim, hint
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _window(n: Node, xs: list[Array], env: Environment) -> Array:
 
 def _reduce(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Axes)
-    x, axes = xs[0], n.attrs.axes
+    x, axes = joined(xs[0], n.attrs.axes) if n.attrs.joined else (xs[0], n.attrs.axes)
     match n.op:
         case "sum" | "prod":
             y = precise(x)

@@ -30,6 +30,11 @@ def rows_of(x: Array, axes: Sequence[int]) -> Array:
     return x.transpose(*kept, *axes).reshape(*(x.shape[a] for a in kept), count)
 
 
+def joined(x: Array, axes: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
+    """x with its last two axes as one, and the axes of a joined reduction then."""
+    return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1]), axes[:-1]
+
+
 def greatest(dtype: np.dtype[Any], sign: int) -> Any:
     """The greatest (1) or least (-1) value of a dtype: the result of an empty min or max."""
     match dtypes.kind(dtype):
@@ -55,12 +60,14 @@ def folded(name: str, x: Array) -> Array:
     return out
 
 
-def summed(name: str, x: Array, axes: Sequence[int], lanes: str) -> Array:
+def summed(name: str, x: Array, axes: tuple[int, ...], lanes: str) -> Array:
     """'sum' or 'prod' of floats over `axes`, for rows of at most CHUNK; `lanes` is a kernel's `vector`.
 
     Padding uses the neutral element, which keeps the sign of zeros: a sum that began with 0.0 is never -0.0.
     """
     step, first = _STEPS[name]
+    if lanes == "rows":
+        x, axes = joined(x, axes)
     kept = [a for a in range(x.ndim) if a not in axes]
     outer, (*rest, inner) = [x.shape[a] for a in kept], [x.shape[a] for a in axes]
     assert inner <= CHUNK, "a longer row is of several chunks"

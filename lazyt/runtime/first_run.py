@@ -103,7 +103,7 @@ def options_for(device: str, fused: bool, settle: bool = False, prefetch: bool =
     can = backend.capabilities(device)
     able = {
         "vectors": can.vector_products, "halves": can.half_products or can.alike_products, "reuse": can.stage_reuse,
-        "epilogues": can.epilogues, "pack": can.packed_products,
+        "epilogues": can.epilogues, "pack": can.packed_products, "join": can.joined_axes,
     }  # fmt: skip
     off = frozenset(flag for flag, on in settings.items() if not (on and able.get(flag, True)))
     return program.Options(

@@ -89,7 +89,8 @@ def _capabilities(gemm: bool) -> Capabilities:
     return Capabilities(
         convolutions=gemm, winograd=gemm, convolution_views=gemm, attention=_attention_calls, epilogues=True,
         stage_reuse=True, vector_products=True, packed_products=True, half_products=gemm, share=_share_of,
-        half_convolutions=_half_convolutions if gemm else None, first_run=True, replay=True, donation=True,
+        half_convolutions=_half_convolutions if gemm else None, joined_axes=True, first_run=True, replay=True,
+        donation=True,
     )  # fmt: skip
 
 

@@ -50,10 +50,10 @@ def merges_axes(n: Node) -> bool:
     if n.op not in REDUCTIONS or n.operands[0].op != "reshape":
         return False
     x = n.operands[0]
-    return _is_elementwise(x.operands[0]) and x.ndim < x.operands[0].ndim
+    return is_elementwise(x.operands[0]) and x.ndim < x.operands[0].ndim
 
 
-def _is_elementwise(n: Node) -> bool:
+def is_elementwise(n: Node) -> bool:
     return (n.op in ELEMENTWISE or n.op == "cast") and dtypes.kind(n.dtype) != "c"
 
 
@@ -68,7 +68,7 @@ class _Merger:
         self.can: set[tuple[Node, Groups]] = set()
         self.readers: dict[Node, list[Node]] = {}
         for n in graph.nodes:
-            if _is_elementwise(n):
+            if is_elementwise(n):
                 for x in n.operands:
                     self.readers.setdefault(x, []).append(n)
 
@@ -107,7 +107,7 @@ class _Merger:
         while left:
             n = left.pop()
             for x in (*n.operands, *self.readers.get(n, ())):
-                if x not in found and _is_elementwise(x) and wanted(x):
+                if x not in found and is_elementwise(x) and wanted(x):
                     found.add(x)
                     left.append(x)
         return found

@@ -24,6 +24,7 @@ from lazyt.ir.passes.compress_choice import compress_within
 from lazyt.ir.passes.divide_kernels import fuse_bounded
 from lazyt.ir.passes.epilogue import attach_epilogues, verify_epilogue
 from lazyt.ir.passes.fuse import fuse
+from lazyt.ir.passes.join_axes import join_axes
 from lazyt.ir.passes.lower_winograd import lower_winograd
 from lazyt.ir.passes.merge_axes import merge_axes
 from lazyt.ir.passes.moments import NOTHING_HELD
@@ -63,6 +64,10 @@ def _collect_sums(p: Program, options: Options) -> Program:
 
 def _merge_axes(p: Program, options: Options) -> Program:
     return replace(p, graph=merge_axes(p.graph, p.scope)) if p.fused else p
+
+
+def _join_axes(p: Program, options: Options) -> Program:
+    return replace(p, graph=join_axes(p.graph, p.scope)) if p.fused else p
 
 
 def _pack_shared(p: Program, options: Options) -> Program:
@@ -148,6 +153,7 @@ PASSES: list[Pass] = [
     Pass("canonicalize", _canonicalize),  # marks of autograd go, complex values become parts, dead code is dropped
     Pass("collect_sums", _collect_sums),  # what a loop adds up is one product, reduction or concatenation
     Pass("merge_axes", _merge_axes, "merge"),  # a reduction over several axes reads what its operand is computed from
+    Pass("join_axes", _join_axes, "join"),  # ... or goes over those axes in the order of one, where that cannot be
     Pass("pack_shared", _pack_shared, "pack"),  # a weight that many products read transposed is copied so
     Pass("compress", _compress),  # what the backward reads is kept in few bits, where it was recorded so
     Pass("save_residuals", _save_residuals),  # a later backward's gradients give way to what it reads

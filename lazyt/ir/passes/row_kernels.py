@@ -31,6 +31,8 @@ def lanes_of(n: Node, scope: Scope | None = None) -> str:
     """The axis of a reduction that carries the lanes, a kernel's `vector`: decided by its extents and axes alone."""
     x = n.operands[0]
     assert isinstance(n.attrs, g.Axes)
+    if n.attrs.joined:
+        return "rows"
     if x.ndim - 1 not in n.attrs.axes:
         return "outer"
     if len(n.attrs.axes) == x.ndim:
@@ -44,7 +46,7 @@ def lanes_of(n: Node, scope: Scope | None = None) -> str:
 
 def stands_apart(costly: int, outer: Sequence[AxisVar], mode: str, reduced: Sequence[int | Dim]) -> bool:
     """Whether elementary functions of a reduction's results are better computed by lanes, in a kernel of their own."""
-    if mode != "row" or not costly:
+    if mode == "outer" or not costly:
         return False
     count, row = hint(product(a.extent for a in outer)), hint(product(reduced))
     return count * costly >= APART and row <= APART_ROW * costly
@@ -54,6 +56,6 @@ def is_parallel(n: Node, outer: Sequence[AxisVar], mode: str) -> bool:
     """Whether a row kernel of a reduction over these outer axes still has work for several threads."""
     assert isinstance(n.attrs, g.Axes)
     count = product(a.extent for a in outer)
-    if mode == "row" or n.operands[0].ndim - 1 in n.attrs.axes:  # rows, however narrow
+    if mode != "outer" or n.operands[0].ndim - 1 in n.attrs.axes:  # rows, however narrow
         return not (isinstance(count, int) and count < 2)
     return hint(count) >= COLUMN_JOIN

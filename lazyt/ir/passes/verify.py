@@ -227,6 +227,8 @@ def _reduction(n: Node) -> str | None:
         return f"{n.op} takes bool"
     if n.op in ("argmax", "argmin"):
         return None if n.dtype == dtypes.int64 and len(axes) == 1 else f"{n.op} has one axis and gives int64"
+    if n.attrs.joined and axes[-2:] != (x.ndim - 2, x.ndim - 1):
+        return "what is joined is the last two axes of the operand"
     return None if n.dtype == x.dtype else f"{n.op} keeps the dtype"
 
 

@@ -63,6 +63,10 @@ show("in place", written, f32(130, 140), f32(130, 140))
 def distances(m, x, y):
     return m.sum((x[:, None, :] - y[None, :, :]) ** 2, axis=-1)
 show("pairs", distances, f32(301, 37), f32(41, 37))
+def of_outer(m, x, y):
+    z = x[:, :, None] * y[:, None]
+    return m.sum(z * z, axis=(1, 2)), m.max(z, axis=(1, 2)), z / (1 + m.sum(m.abs(z), axis=(1, 2))[:, None, None])
+show("outer products", of_outer, f32(91, 413), f32(91, 11))
 def nearest(m, x, y):
     return m.argmin(distances(m, x, y), -1), m.max(distances(m, x, y), -1)
 show("nearest", nearest, f32(77, 19), f32(9, 19))
@@ -120,7 +124,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(cache, usual, threads):
 
 SWITCHES = ["no-split", "no-wide", "no-tile", "no-pairs", "no-together", "no-donate", "no-adopt", "no-reuse"]
 SWITCHES += ["no-cover", "no-widen", "no-alternate", "no-early", "no-place", "no-stream", "no-interior", "no-skew"]
-SWITCHES += ["no-peel", "no-inplace"]
+SWITCHES += ["no-peel", "no-inplace", "no-join"]
 WIDTHS = ["width-8", "width-4", "width-1"]
 # Each compiles most programs anew in a process of its own. All switches at once, and one width, are tried first.
 ALONE = [pytest.param(word, marks=pytest.mark.slow) for word in [*SWITCHES, "no-fuse,no-tiers", "width-8", "width-1"]]

@@ -122,6 +122,11 @@ def pairs(turns: int) -> Any:
     return sum(((a[:, None, :] * (i + 1) - b[None, :, :]) ** 2).sum(-1) for i in range(turns))
 
 
+def outer_products(turns: int, dtype: str = "float32") -> Any:
+    a, b = data(90, 30, dtype=dtype)[:, :, None], data(90, 10, dtype=dtype)[:, None]
+    return [((a * b + i) ** 2).sum((1, 2)) for i in range(turns)]
+
+
 def training_step() -> Any:
     x, w = data(20, 12, dtype="float32"), data(12, 9, dtype="float32").requires_grad_()
     y = lt.layer_norm(lt.tanh(x @ w), (9,))
@@ -149,6 +154,8 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "integers": lambda: integers(30),
     "pairs": lambda: pairs(12),
     "a pair of float64": lambda: ((data(400, 20)[:, None, :] - data(30, 20)[None, :, :]) ** 2).sum(-1),
+    "outer products": lambda: outer_products(1),
+    "outer products in float64": lambda: outer_products(5, "float64"),
     "a training step": training_step,
 }
 
@@ -181,6 +188,8 @@ QUICK = (
     "outputs",
     "pairs",
     "a pair of float64",
+    "outer products",
+    "outer products in float64",
     "a training step",
 )
 
