@@ -116,7 +116,7 @@ def measured(python: str, library: str, row: str, args: argparse.Namespace) -> d
 
 def _how_pairs_are_multiplied() -> str:
     """'' if the elements are multiplied as float32."""
-    from lazyt.backends.cpu.library.products import dot_products  # here: the other Python has no lazyt
+    from lazyt.backends.cpu.pair_products import dot_products  # here: the other Python has no lazyt
 
     return {"tiles": "AMX (tdpbf16ps)", "native": "AVX-512 (vdpbf16ps)"}.get(dot_products(), "")
 

@@ -67,12 +67,12 @@ UNNEEDED = (
 PLAIN = "x = lt.asarray([1.0, 2.0]); y = lt.exp(x) * 2 + x[::-1]; float(y.sum()); lt.sync()"
 
 
-def _loaded(program: str) -> list[str]:
-    """The modules that a program loads which finds no plan of an earlier run."""
+def _loaded(program: str, flags: str = "no-stored") -> list[str]:
+    """The modules that a program loads; which finds no plan of an earlier run, unless with other flags."""
     text = (
         f"import sys, numpy; before = {{*sys.modules}}\n{program}\nprint(*(m for m in sys.modules if m not in before))"
     )
-    environment = {**os.environ, "LAZYT_DEBUG": "no-stored"}
+    environment = {**os.environ, "LAZYT_DEBUG": flags}
     done = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=100, env=environment
     )
@@ -93,6 +93,11 @@ def test_what_plain_operations_load():
     loaded = _loaded(f"import lazyt as lt; {PLAIN}")
     assert "llvmlite" in loaded
     assert not _among(loaded, UNNEEDED)
+
+
+def test_a_look_for_plans_of_earlier_runs_loads_no_products():
+    loaded = _loaded(f"import lazyt as lt; {PLAIN}", flags="")
+    assert not _among(loaded, (*UNNEEDED, "lazyt.backends.cpu.library.products", "lazyt.backends.cpu.library.gemm_ir"))
 
 
 @pytest.mark.parametrize("module", late_names.LATE)

@@ -20,8 +20,11 @@ from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.errors import OutOfMemory, is_ours
 from lazyt.ir import graph as g
+from lazyt.ir.dtypes import HALVES, float32
 from lazyt.ir.graph import Graph
 from lazyt.ir.symbolic import guard_source
+from lazyt.ops.arithmetic import MULTIPLY
+from lazyt.ops.definition import PRODUCT
 from lazyt.runtime import memory
 from lazyt.tracing.lower import Lowered, primitives_of
 from lazyt.tracing.shape_inference import form_of
@@ -270,10 +273,27 @@ def _in_memory(x: Value) -> Data:
 
 
 def runs_stepwise(steps: Sequence[Step]) -> bool:
-    """Whether each step can run alone, on devices that allow it: none writes a backward's graph."""
+    """Whether each step can run alone, on devices that allow it: none writes a backward's graph.
+
+    Nor is one a product that may read float32 copies of halves: a plan of both reads the halves, with other bits.
+    """
     if not all(backends[d].capabilities(d).first_run for d in {s.device for s in steps}):
         return False
-    return not any(s.op not in (INPUT, ASSIGN, MODE) and hasattr(s.op, "expand") for s in steps)
+    computing = [s for s in steps if s.op not in (INPUT, ASSIGN, MODE)]
+    if any(hasattr(s.op, "expand") for s in computing):
+        return False
+    return not any(map(_is_product, computing)) or not any(map(_widens, computing))
+
+
+def _is_product(s: Step) -> bool:
+    return s.op.saves == PRODUCT and s.op is not MULTIPLY
+
+
+def _widens(s: Step) -> bool:
+    """Whether a step gives a half as float32."""
+    if all(x.dtype != float32 for x in s.slots):
+        return False
+    return any(isinstance(x, Slot) and x.dtype in HALVES for x in s.operands)
 
 
 def is_single(steps: Sequence[Step]) -> bool:

@@ -79,11 +79,12 @@ the sum so far. Subnormal operands and sums are zeros here too, and the bound is
 this off: such a processor then multiplies the elements as float32, as it does in smaller products, because its
 `vdpbf16ps` takes longer. `tests/backends/cpu/test_amx.py` compares the bits with this description.
 
-Convolutions of bfloat16, transposed ones and their gradients take it too, from 16 channels and features on, without
-groups. They add up tap by tap, 32 channels of each after others. A gradient by the filters adds up row by row of
-places: pairs of images at as many places as fit 32 elements, or, where rows divide well, 24 to 32 places of one pair of
-images after another. The order depends on extents alone. As in a product of blocks, what is filled up with zeros adds
-zeros.
+Convolutions of bfloat16 along one axis or two take it too, and so do transposed ones and all gradients: from 16
+channels and features on, without groups, with at most 344 taps and 1,024 places in a row; transposed ones without
+dilation, and gradients by the filters of fewer than 8 images where rows of places divide into runs of 12 to 16. They
+add up tap by tap, 32 channels of each after others. A gradient by the filters adds up row by row: 12 to 16 places of
+one pair of images after another where rows divide so, else pairs of images, at as many places as fit 32 elements if
+strides are 1. The order depends on extents alone. What is filled up with zeros adds zeros.
 `tests/backends/cpu/test_conv_tiles.py` compares the bits with this description.
 """
 

@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from lazyt.backends.cpu import code_cache, early_code, engine, executor, kernel_rows, linked, thread_pool, user_code
+    from lazyt.backends.cpu import (
+        code_cache,
+        early_code,
+        engine,
+        executor,
+        kernel_rows,
+        linked,
+        pair_products,
+        thread_pool,
+        user_code,
+    )
     from lazyt.backends.cpu.codegen import needs
     from lazyt.backends.cpu.library import (
         attention,
@@ -48,6 +58,7 @@ else:
     executor = on_demand.module("lazyt.backends.cpu.executor")
     kernel_rows = on_demand.module("lazyt.backends.cpu.kernel_rows")
     linked = on_demand.module("lazyt.backends.cpu.linked")
+    pair_products = on_demand.module("lazyt.backends.cpu.pair_products")
     thread_pool = on_demand.module("lazyt.backends.cpu.thread_pool")
     user_code = on_demand.module("lazyt.backends.cpu.user_code")
     needs = on_demand.module("lazyt.backends.cpu.codegen.needs")
@@ -158,7 +169,7 @@ class CpuBackend(HostBackend):
     def identity(self, device: str) -> tuple[str, ...]:
         _require_llvm()
         # NOTE: a process may be refused registers that another one has.
-        pairs = products.dot_products()
+        pairs = pair_products.dot_products()
         return *engine.host().fingerprint, repr(sorted(switches.items())), repr(registers["width"]), pairs
 
     def link(

@@ -10,7 +10,7 @@ import pytest
 
 import lazyt as lt
 from lazyt import nn
-from lazyt.backends.cpu import engine
+from lazyt.backends.cpu import engine, pair_products
 from lazyt.backends.cpu.library import gemm_amx, gemm_ir, products
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
@@ -23,7 +23,7 @@ FLOAT32 = np.dtype(np.float32)
 # Rows, length, columns: whole registers, rests of rows, columns and pairs, several units, chunks and blocks of k.
 SIZES = [(64, 64, 64), (65, 130, 47), (47, 7, 5), (30, 33, 16), (50, 2, 33), (300, 771, 40), (40, 1201, 70), (33, 0, 4)]
 
-here = pytest.mark.skipif(not gemm_amx.are_granted(), reason="this processor has no AMX for bfloat16, or keeps it back")
+here = pytest.mark.skipif(not pair_products.are_granted(), reason="no AMX for bfloat16 here, or it is kept back")
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(params=["emulated", pytest.param("registers", marks=here)])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(products, "dot_products", lambda: "tiles")
+    monkeypatch.setattr(pair_products, "dot_products", lambda: "tiles")
     threads, plain = lt.get_num_threads(), products.product_text
     if request.param == "emulated":
         lt.set_num_threads(1)  # registers of all threads are the same memory
@@ -90,7 +90,7 @@ def test_the_instruction_is_within_the_bound(name: str) -> None:
 @here
 @pytest.mark.parametrize("name", CASES)
 def test_this_processor_does_as_documented(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "dot_products", lambda: "tiles")
+    monkeypatch.setattr(pair_products, "dot_products", lambda: "tiles")
     a, b = CASES[name]
     np.testing.assert_array_equal(computed(a, b), meaning(a, b))
 
@@ -151,7 +151,7 @@ def test_code_for_a_processor_that_has_it() -> None:
 
 def test_small_products_are_float32s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(products, "dot_products", lambda: "tiles")
+    monkeypatch.setattr(pair_products, "dot_products", lambda: "tiles")
     for m, k, dots in ((16, 32, "tiles"), (15, 64, ""), (64, 31, "")):
         z = lt.matmul(lt.asarray(draw(m, k)), lt.asarray(draw(k, 20)))
         (call,) = [c for c in z.explain().plan.schedule.launches if isinstance(c, MatmulCall)]
@@ -160,13 +160,13 @@ def test_small_products_are_float32s(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_may_not_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor with AMX multiplies pairs by AVX-512 no faster than float32, so then not at all."""
-    monkeypatch.setitem(gemm_amx.switches, "amx", True)
+    monkeypatch.setitem(pair_products.switches, "amx", True)
     features = engine.host_features() | {"amx-tile", "amx-bf16", "avx512bf16"}
-    for module in (products, gemm_amx):
+    for module in (products, pair_products):
         monkeypatch.setattr(module, "host_features", lambda: features)
     for granted, expected in ((True, "tiles"), (False, "")):
-        monkeypatch.setattr(gemm_amx, "_granted", lambda granted=granted: granted)
-        assert products.dot_products() == expected
-    monkeypatch.setattr(gemm_amx, "_granted", lambda: True)
-    monkeypatch.setitem(gemm_amx.switches, "amx", False)
-    assert products.dot_products() == ""
+        monkeypatch.setattr(pair_products, "_granted", lambda granted=granted: granted)
+        assert pair_products.dot_products() == expected
+    monkeypatch.setattr(pair_products, "_granted", lambda: True)
+    monkeypatch.setitem(pair_products.switches, "amx", False)
+    assert pair_products.dot_products() == ""

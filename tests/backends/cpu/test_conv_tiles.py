@@ -11,16 +11,19 @@ import pytest
 
 import lazyt as lt
 from lazyt import nn
+from lazyt.backends.cpu import pair_products
 from lazyt.backends.cpu.backend import BACKEND
-from lazyt.backends.cpu.library import conv_filter_tiles, conv_tiles, gemm_amx, products
+from lazyt.backends.cpu.library import conv_filter_tiles, conv_tiles, products
+from lazyt.backends.cpu.workspace import WORKSPACE
 from lazyt.ir import graph as g
 from lazyt.ir.passes.schedule import MatmulCall
+from lazyt.ir.symbolic import hint
 from lazyt.runtime import plan_cache
 from tests.support.amx import without_amx
 from tests.support.dots import BFLOAT16, Array, flushed, fused
 from tests.support.plans import forget
 
-here = pytest.mark.skipif(not gemm_amx.are_granted(), reason="this processor has no AMX for bfloat16, or keeps it back")
+here = pytest.mark.skipif(not pair_products.are_granted(), reason="no AMX for bfloat16 here, or it is kept back")
 
 
 class Case(NamedTuple):
@@ -49,6 +52,7 @@ CASES = [
     Case(4, 19, (23,), 20, 5, padding=3),
     Case(33, 16, (3, 2), 65, 2),
     Case(2, 16, (11, 12), 16, 7, stride=3, padding=3),
+    Case(1, 33, (3, 7), 40, 7, stride=8, padding=3),
 ]
 
 
@@ -56,6 +60,7 @@ CASES = [
 def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in {"tiers": False, "verify": True}.items():
         monkeypatch.setitem(plan_cache.settings, name, value)
+    monkeypatch.setattr(conv_tiles, "IMAGES", 0)
     forget()
     yield
     forget()
@@ -63,7 +68,7 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(params=["emulated", pytest.param("registers", marks=here)])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(products, "dot_products", lambda: "tiles")
+    monkeypatch.setattr(pair_products, "dot_products", lambda: "tiles")
     threads = lt.get_num_threads()
     if request.param == "emulated":
         lt.set_num_threads(1)  # registers of all threads are the same memory
@@ -221,6 +226,7 @@ TRANSPOSED = [
     (Case(2, 32, (4, 5), 32, 4, stride=2, padding=1), 0), (Case(1, 17, (3, 20), 40, 3, stride=2, padding=1), 1),
     (Case(3, 16, (5, 4), 33, 2, stride=3), 2), (Case(2, 35, (9,), 16, 5, stride=2, padding=2), 0),
     (Case(2, 16, (2, 1), 16, 2, stride=2), 0), (Case(9, 16, (1, 1), 70, 4, stride=1), 0),
+    (Case(1, 16, (1, 3), 32, 7, stride=8, padding=3), 0),
 ]  # fmt: skip
 
 
@@ -278,6 +284,109 @@ def test_a_part_of_an_image_is_read_where_it_lies(way: str) -> None:
     np.testing.assert_array_equal(z.numpy(), meaning(whole[:, 3:35, 2:8, 1:10], w, case, (4, 7)))
 
 
+@pytest.mark.parametrize("axis", [2, 3])
+def test_filters_that_are_turned_along_one_axis(axis: int, way: str) -> None:
+    """Of windows with one tap along the other: which way the taps lie is told by the axis that has several."""
+    x, w = draw(2, 32, 9, 9), draw(32, 32, *((3, 1) if axis == 2 else (1, 3)), seed=1)
+    found = []
+    for turns in (lt.flip, lambda v, axis: lt.asarray(np.flip(v.numpy(), axis).copy())):
+        u, v = lt.asarray(x).requires_grad_(), lt.asarray(w)
+        lt.sync()
+        z = nn.functional.conv2d(u, turns(v, axis=axis))
+        z.backward(lt.asarray(draw(*z.shape, seed=2)))
+        lt.sync()
+        found.append((z.detach().numpy().astype("f4"), u.grad.numpy().astype("f4")))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+# Two calls of one filter, (C, C, k, k): the second must not read panels of the first.
+SHARED = {
+    "both ways": [("conv2d", 2, 0), ("conv_transpose2d", 2, 0)],
+    "two steps": [("conv_transpose2d", 2, 0), ("conv_transpose2d", 3, 0)],
+    "two paddings": [("conv_transpose2d", 2, 0), ("conv_transpose2d", 2, 1)],
+}
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", SHARED)
+def test_filters_that_stay_packed_are_one_calls(name: str, size: int, together: bool, way: str) -> None:
+    """In one plan, and in plans of their own."""
+    x, w = lt.asarray(draw(1, 96, 6, 6)), lt.asarray(draw(96, 96, size, size, seed=1).astype("float32"))
+    lt.sync()
+
+    def run() -> list[Array]:
+        out = []
+        for function, stride, padding in SHARED[name]:
+            out.append(getattr(nn.functional, function)(x, w.astype("bfloat16"), None, stride, padding))
+            if not together:
+                lt.sync()
+        lt.sync()
+        return [z.numpy().astype("f4") for z in out]
+
+    first = run()
+    for _ in range(3):
+        for a, b in zip(run(), first, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+class Sizes:
+    """What a binding says of sizes: the extents that were recorded."""
+
+    value = staticmethod(hint)
+
+
+def made(images: int, channels: int, extents: tuple[int, int], features: int, size: int) -> conv_tiles.TileConvolution:
+    case = Case(images, channels, extents, features, size, padding=size // 2)
+    x = lt.empty((images, channels, *extents), dtype="bfloat16")
+    w = lt.empty((features, channels, size, size), dtype="bfloat16")
+    (call,) = calls_of(convolved(x, w, case))
+    return conv_tiles.TileConvolution(Sizes, call, conv_tiles.choose_tiles(call, hint))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_a_unit_fits_the_working_memory_of_a_thread(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_products, "dot_products", lambda: "tiles")
+    monkeypatch.setattr(conv_tiles, "get_num_threads", lambda: threads)
+    for features, width in itertools.product((16, 700, 12000, 40000), (1, 40, 1024)):
+        assert 0 < made(2, 16, (3, width), features, 3).workspace <= WORKSPACE
+
+
+def test_few_places_are_shared_by_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_products, "dot_products", lambda: "tiles")
+    monkeypatch.setattr(conv_tiles, "get_num_threads", lambda: 4)
+    convolution = made(1, 512, (4, 4), 512, 3)
+    assert convolution._units(convolution._unit_places) >= 4
+
+
+@pytest.mark.parametrize(
+    ("images", "width", "stride", "tiles"), [(7, 17, 1, False), (8, 17, 1, True), (1, 28, 1, True), (7, 28, 2, False)]
+)
+def test_gradients_of_few_images(
+    images: int, width: int, stride: int, tiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As float32 where registers would be nearly empty: neither images nor places of a row fill them."""
+    monkeypatch.setattr(conv_tiles, "IMAGES", 8)
+    monkeypatch.setattr(pair_products, "dot_products", lambda: "tiles")
+    case = Case(images, 16, (3, (width - 1) * stride + 3), 16, 3, stride)
+    x, w = operands(case)
+    u, v = lt.asarray(x), lt.asarray(w).requires_grad_()
+    nn.functional.conv2d(u, v, **case.steps).sum().backward()
+    assert [conv_tiles.takes(c.node) for c in calls_of(v.grad) if c.node.op == "convolve_filter"] == [tiles]
+
+
+def test_the_first_run_has_the_bits_of_later_ones(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where casts and the product are steps of their own: a product of such copies is not run alone."""
+    for name, value in {"tiers": True, "verify": False}.items():
+        monkeypatch.setitem(plan_cache.settings, name, value)
+    x, w = (lt.asarray(a) for a in operands(CASES[0]))
+    a, b = lt.asarray(draw(40, 64)), lt.asarray(draw(64, 48, seed=1))
+    lt.sync()
+    for program in (lambda: convolved(x, w, CASES[0]), lambda: a.astype("float32") @ b.astype("float32")):
+        assert len({program().numpy().tobytes() for _ in range(3)}) == 1
+
+
 def test_what_follows_is_computed_on_parts_of_it(way: str) -> None:
     """Bias, activation and rounding: the result itself is never in memory."""
     case = CASES[0]
@@ -323,7 +432,7 @@ def test_bits_do_not_depend_on_threads() -> None:
     ids=["channels", "features", "groups", "width"],
 )  # fmt: skip
 def test_others_are_computed_as_float32(case: Case, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "dot_products", lambda: "tiles")
+    monkeypatch.setattr(pair_products, "dot_products", lambda: "tiles")
     x, w = operands(case)
     u, v = lt.asarray(x), lt.asarray(np.ascontiguousarray(w[:, : case.channels // groups]))
     z = nn.functional.conv2d(u.astype("float32"), v.astype("float32"), groups=groups, **case.steps)
@@ -334,7 +443,7 @@ def test_none_without_the_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a plan that is kept on disk is not for a process that is refused them."""
     keys = []
     for found in ("tiles", ""):
-        monkeypatch.setattr(products, "dot_products", lambda found=found: found)
+        monkeypatch.setattr(pair_products, "dot_products", lambda found=found: found)
         forget()
         x, w = map(lt.asarray, operands(CASES[0]))
         lt.sync()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lazyt.backends.cpu import pair_products
 from lazyt.backends.cpu.engine import host_features
-from lazyt.backends.cpu.library import products
 from lazyt.backends.cpu.library.gemm_tile import KC
 from lazyt.runtime import plan_cache
 from tests.support.dots import BFLOAT16, CASES, Array, bound, computed, fused
@@ -43,7 +43,7 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_the_portable_form_is_within_the_bound_of_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pairs by float32's instructions: the same bits where nothing is subnormal, else within what flushing may add."""
-    monkeypatch.setattr(products, "dot_products", lambda: "portable")
+    monkeypatch.setattr(pair_products, "dot_products", lambda: "portable")
     a, b = CASES[name]
     exact, allowed = bound(a, b)
     got, want = computed(a, b), emulated(a, b)
@@ -73,6 +73,6 @@ def test_the_emulation_flushes_and_rounds() -> None:
 @pytest.mark.skipif("avx512bf16" not in host_features(), reason="this processor has no vdpbf16ps (avx512_bf16)")
 @pytest.mark.parametrize("name", CASES)
 def test_this_processor_does_as_emulated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "dot_products", lambda: "native")
+    monkeypatch.setattr(pair_products, "dot_products", lambda: "native")
     a, b = CASES[name]
     np.testing.assert_array_equal(computed(a, b), emulated(a, b))

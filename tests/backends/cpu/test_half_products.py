@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.backends.cpu import engine
+from lazyt.backends.cpu import engine, pair_products
 from lazyt.backends.cpu.engine import host_features
-from lazyt.backends.cpu.library import gemm_amx, gemm_ir, gemm_tile, products
+from lazyt.backends.cpu.library import gemm_ir, gemm_tile, products
 from lazyt.backends.cpu.library.gemm_tile import KC
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
@@ -109,7 +109,7 @@ def test_rounding_while_reading_is_the_casts(half):
         got = z.numpy()
         with np.errstate(over="ignore", invalid="ignore"):
             want = bits.view("float32").astype(HALVES[half]).astype("float32")
-        if half == "bfloat16" and products.dot_products() == "native" and rows > 1:
+        if half == "bfloat16" and pair_products.dot_products() == "native" and rows > 1:
             want[np.abs(want) < np.finfo("float32").tiny] = 0  # what the instruction takes subnormal numbers as
         for row in got[:: max(rows - 1, 1)]:
             np.testing.assert_array_equal(row, want)
@@ -119,7 +119,7 @@ def test_rounding_while_reading_is_the_casts(half):
 def test_the_bits_are_those_of_float32_copies(half, monkeypatch):
     """`no-halves` reads copies; with `no-blas` both are one code's sums."""
     monkeypatch.setitem(plan_cache.settings, "blas", False)
-    monkeypatch.setattr(products, "dot_products", lambda: "")
+    monkeypatch.setattr(pair_products, "dot_products", lambda: "")
     a, b = random((70, 130), HALVES[half]), random((130, 90), HALVES[half], 1)
     found = []
     for on in (True, False):
@@ -203,14 +203,14 @@ class TestDots:
     @pytest.mark.parametrize("stored", ["bfloat16", "float32"])
     @pytest.mark.parametrize("transposed", ["", "left", "right"])
     def test_the_layout_of_pairs(self, transposed, stored, monkeypatch):
-        monkeypatch.setattr(products, "dot_products", lambda: "portable")
+        monkeypatch.setattr(pair_products, "dot_products", lambda: "portable")
         self.check(transposed, stored)
 
     @pytest.mark.skipif("avx512bf16" not in host_features(), reason="this processor has no vdpbf16ps (avx512_bf16)")
     @pytest.mark.parametrize("stored", ["bfloat16", "float32"])
     @pytest.mark.parametrize("transposed", ["", "left", "right"])
     def test_the_instruction(self, transposed, stored, monkeypatch):
-        monkeypatch.setattr(products, "dot_products", lambda: "native")
+        monkeypatch.setattr(pair_products, "dot_products", lambda: "native")
         self.check(transposed, stored)
 
     def check(self, transposed, stored):
@@ -227,7 +227,7 @@ class TestDots:
             np.testing.assert_array_equal(z.numpy().astype("f4"), want.astype(BFLOAT16).astype("f4"))
 
     def test_few_rows_are_not_packed_for_it(self, monkeypatch):
-        monkeypatch.setattr(products, "dot_products", lambda: "portable")
+        monkeypatch.setattr(pair_products, "dot_products", lambda: "portable")
         x, y = tensors(random((4, 64), BFLOAT16), random((64, 64), BFLOAT16))
         (call,) = calls_of(x @ y)
         assert not products.choose(call, hint, True, True).dots
@@ -240,9 +240,9 @@ class TestDots:
         flags = "+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512bf16"
         other = engine.Host("x86_64-unknown-linux-gnu", cpu, flags)
         monkeypatch.setattr(engine, "host", lambda: other)
-        for module in (products, gemm_amx):
+        for module in (products, pair_products):
             monkeypatch.setattr(module, "host_features", lambda: other.features)
-        assert products.dot_products() == "native"
+        assert pair_products.dot_products() == "native"
         source = products.Source(BFLOAT16, BFLOAT16)
         for width, register in ((64, "zmm"), (32, "ymm")):
             tile = gemm_tile.tile_of(np.dtype("float32"), other.features, width)

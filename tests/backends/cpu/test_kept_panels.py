@@ -12,7 +12,7 @@ import pytest
 
 import lazyt as lt
 from lazyt import nn
-from lazyt.backends.cpu import kept_panels, memory
+from lazyt.backends.cpu import kept_panels, memory, pair_products
 from lazyt.backends.cpu.executor import Bound
 from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.library import convolutions, products
@@ -107,7 +107,7 @@ def test_layers_of_a_model(threads):
 @pytest.mark.parametrize("dots", ["", "portable"])
 @pytest.mark.parametrize("rows", [1, 33])
 def test_weights_that_autocast_rounds(dtype, dots, rows, monkeypatch):
-    monkeypatch.setattr(products, "dot_products", lambda: dots)
+    monkeypatch.setattr(pair_products, "dot_products", lambda: dots)
     model = nn.Sequential(nn.Linear(65, 130), nn.ReLU(), nn.Linear(130, 48))
     x = tensor(rows, 65)
 

@@ -87,6 +87,9 @@ INVALID = {
     "convolve keeps a real dtype": node(
         "convolve", IMAGES, FILTERS, attrs=PLAIN, shape=(2, 5, 4, 5), dtype=dtypes.float64
     ),
+    "convolve keeps a real dtype, or gives float32 of bfloat16": node(
+        "convolve", leaf((2, 3, 6, 7), dtypes.bfloat16), FILTERS, attrs=PLAIN, shape=(2, 5, 4, 5), dtype=dtypes.float32
+    ),
     r"convolve takes \(N, C": node("convolve", IMAGES, IMAGES, attrs=PLAIN, shape=(2, 5, 4, 5)),
     r"convolve_filter takes \(N, C": node("convolve_filter", IMAGES, FILTERS, attrs=PLAIN, shape=(3, 3, 3, 5)),
     r"convolve_image takes \(N, C": node(

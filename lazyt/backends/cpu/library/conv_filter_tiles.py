@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from lazyt.backends.cpu.library.conv_filter_tiles_ir import FILTER_AT, FILTER_SIZE, TAP_SUMS, filter_text
-from lazyt.backends.cpu.library.conv_tiles import Tiles, shape_of
+from lazyt.backends.cpu.library.conv_tiles import LONG, Tiles, divisor, shape_of
 from lazyt.backends.cpu.library.conv_tiles_pack_ir import CHANNELS, COLUMNS, PAIR_SIZE, images_text, planes_text
 from lazyt.backends.cpu.library.gemm_amx import SIDE
 from lazyt.backends.cpu.library.gemm_tile import AT
@@ -19,8 +19,7 @@ from lazyt.forking import cached_property
 
 if TYPE_CHECKING:
     from lazyt.backends.common.products import Patches
-
-    Rows = list[list[int]]
+    from lazyt.backends.cpu.library.conv_tiles import Rows
 
 # Bytes of each operand that a unit reads for all taps before it goes on.
 TOGETHER = 1 << 17
@@ -28,8 +27,6 @@ TOGETHER = 1 << 17
 CROWDED, APART = 4096, 16
 # Pairs of images are filled up with zeros by at most so many.
 FILLED = SIDE
-# Pairs of a register that are places of a row, at least.
-LONG = 12
 
 
 class _Along(NamedTuple):
@@ -59,31 +56,32 @@ class TileFilter(Tiles):
         """As few registers as possible, and then as few zeros, where they are of images."""
         least, width = max(-(-self.choice.count // 2), 1), self._geometry.places[1]
         plain = self._geometry.strides[1] == 1
-        if plain and (pairs := _divisor(width)) >= LONG:
+        if plain and (pairs := divisor(width)) >= LONG:
             return _Along(least, pairs, 1, width // pairs, 1, least)
 
         def divided(images: int) -> _Along:
             run = images * width if plain else images
-            pairs = _divisor(run)
+            pairs = divisor(run)
             return _Along(images, pairs, 1 if plain else width, run // pairs, images, 1)
 
         return min(map(divided, range(least, least + FILLED)), key=lambda a: (a.runs * a.steps, a.images))
 
     @property
-    def _plane(self) -> int:
+    def _plane_pairs(self) -> int:
         """Pairs of a plane of x, of one pair of images or of all."""
         return self._geometry.around.tall * self._geometry.around.wide * self._along.apart
 
     @property
-    def _channel(self) -> int:
+    def _channel_pairs(self) -> int:
         """Pairs from channel to channel of x."""
-        size = self._plane * self._along.planes
+        size = self._plane_pairs * self._along.planes
         return size + APART * (size * PAIR_SIZE % CROWDED == 0)
 
     @property
     def extra(self) -> dict[str, int]:
-        pairs = self._channel * self._blocks * CHANNELS, self.choice.k * self._along.images * self._panels * COLUMNS
-        return dict(zip("XB", (n * PAIR_SIZE for n in pairs), strict=True))
+        x = self._channel_pairs * self._blocks * CHANNELS
+        y = self.choice.k * self._along.images * self._panels * COLUMNS
+        return {"X": x * PAIR_SIZE, "B": y * PAIR_SIZE}
 
     @property
     def kept(self) -> None:
@@ -111,11 +109,11 @@ class TileFilter(Tiles):
         pitch = geometry.around.wide * along.apart
         row = max(width * along.apart * COLUMNS * PAIR_SIZE, 1)
         values = {
-            "m": ch.m, "n": ch.n, "col_blocks": max(self._panels, 1), "a_row": self._channel,
+            "m": ch.m, "n": ch.n, "col_blocks": max(self._panels, 1), "a_row": self._channel_pairs,
             "b_row": self._panels * COLUMNS, "taps": geometry.taps, "planes": along.planes,
             "height": height if ch.count else 0, "chunk": max(TOGETHER // row, 1), "runs": along.runs,
             "steps": along.steps, "pairs": along.pairs, "by_run": right * along.apart, "by_row": down * pitch,
-            "by_plane": self._plane,
+            "by_plane": self._plane_pairs,
         }  # fmt: skip
         at = self._begin(fill(FILTER_SIZE, AT | FILTER_AT, values), AT, table, patches)
         table[at + FILTER_AT["shape"]] = len(table) - at
@@ -132,8 +130,8 @@ class TileFilter(Tiles):
         inner = -(-along.images // SIDE) if last else along.images
         values = {
             "inner": inner, "there": ch.m, "from_outer": channel, "from_inner": (CHANNELS if last else 2) * image,
-            "to_outer": self._channel, "to_inner": SIDE if last else self._plane, "line": 2 * image, "second": image,
-            "lines": -(-ch.count // 2), "seconds": ch.count // 2, "last_seconds": ch.count // 2,
+            "to_outer": self._channel_pairs, "to_inner": SIDE if last else self._plane_pairs, "line": 2 * image,
+            "second": image, "lines": -(-ch.count // 2), "seconds": ch.count // 2, "last_seconds": ch.count // 2,
             "stored": along.images, "to_row": wide * along.apart, "to_place": along.apart,
         }  # fmt: skip
         self._copy(0, self._copied, values | self._frame(), ch.m * inner, rows, table, patches)
@@ -150,8 +148,3 @@ class TileFilter(Tiles):
         }  # fmt: skip
         units = along.images * width // SIDE
         self._copy(1, images_text(self._source(1)), values, units, rows, table, patches)
-
-
-def _divisor(count: int) -> int:
-    """The largest number of pairs of a register that divides so many."""
-    return next(p for p in range(SIDE, 0, -1) if count % p == 0)

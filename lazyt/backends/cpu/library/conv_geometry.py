@@ -26,8 +26,12 @@ class Around(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """Of an axis: places that meet the same taps, where each begins to read, and the taps, each so far from there."""
+    """Of an axis: places that meet the same taps, where each begins to read, and the taps, each so far from there.
 
+    `first` is the first of the places, if there are any: a short image has fewer places than a step has phases.
+    """
+
+    first: int
     places: list[int]
     begins: list[int]
     taps: list[int]
@@ -35,17 +39,20 @@ class Phase(NamedTuple):
 
 
 class Geometry:
-    """That of a node; `value` gives extents."""
+    """That of a node; `value` gives extents.
+
+    NOTE: it takes numbers, so a binding that has such a node is not written out (symbolic_binding.py).
+    """
 
     def __init__(self, n: Node, value: Value) -> None:
         a = n.attrs
         assert isinstance(a, g.Convolution)
         self.transposed = n.op == "convolve_image"
-        self.sizes, self.strides, self.dilations = (_two(of, 1) for of in (a.sizes, a.strides, a.dilations))
-        self.padding = _two(a.padding, 0)
+        self.sizes, self.strides, self.dilations = (two(of, 1) for of in (a.sizes, a.strides, a.dilations))
+        self.padding = two(a.padding, 0)
         # The places of a transposed convolution are those of the image that it gives.
         result = n.operands[1] if n.op == "convolve_filter" else n
-        self.plane, self.places = (_two(tuple(value(d) for d in x.shape[2:]), 1) for x in (n.operands[0], result))
+        self.plane, self.places = (two(tuple(value(d) for d in x.shape[2:]), 1) for x in (n.operands[0], result))
         self.taps = math.prod(self.sizes)
 
     @cached_property
@@ -71,20 +78,22 @@ class Geometry:
         size, step, padding, extent = (of[axis] for of in (self.sizes, self.strides, self.padding, self.places))
         if not self.transposed:
             offsets = [t * self.dilations[axis] for t in range(size)]
-            return [Phase(list(range(extent)), [i * step for i in range(extent)], list(range(size)), offsets)]
+            return [Phase(0, list(range(extent)), [i * step for i in range(extent)], list(range(size)), offsets)]
         found = []
-        for r in range(min(step, extent)):
+        for r in range(step):
             places, taps = list(range(r, extent, step)), list(range((r + padding) % step, size, step))
             begins = [(n + padding) // step + self.around[axis] for n in places]
-            found.append(Phase(places, begins, taps, [-j for j in range(len(taps))]))
+            found.append(Phase(r, places, begins, taps, [-j for j in range(len(taps))]))
         return found
 
     @property
-    def order(self) -> list[int]:
-        """The taps of one phase after another, by their numbers in the window."""
+    def order(self) -> tuple[int, ...]:
+        """The taps of one phase after another, by their numbers in the window: all, whatever the extents are."""
         down, right = self.phases
-        return [i * self.sizes[1] + j for y in down for x in right for i in y.taps for j in x.taps]
+        return tuple(i * self.sizes[1] + j for y in down for x in right for i in y.taps for j in x.taps)
 
 
-def _two(of: tuple[int, ...], one: int) -> tuple[int, int]:
+def two(of: tuple[int, ...], one: int) -> tuple[int, int]:
+    """Of rows and columns, what is given of these or of columns alone."""
+    assert len(of) in (1, 2), "a plane has two axes, or one"
     return (of[0], of[1]) if len(of) == 2 else (one, of[0])

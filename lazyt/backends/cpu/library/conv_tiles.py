@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from lazyt.backends.cpu import pair_products
 from lazyt.backends.cpu.codegen.source import source_of
 from lazyt.backends.cpu.kept_panels import LEAST, Kept
-from lazyt.backends.cpu.library import gemm_amx, products
+from lazyt.backends.cpu.library import gemm_amx
 from lazyt.backends.cpu.library.conv_features_ir import PLACE_AT
 from lazyt.backends.cpu.library.conv_geometry import Geometry
 from lazyt.backends.cpu.library.conv_tiles_ir import (
@@ -39,7 +40,7 @@ from lazyt.backends.cpu.workspace import WORKSPACE
 from lazyt.forking import cached_property
 from lazyt.ir import graph as g
 from lazyt.ir.dtypes import bfloat16
-from lazyt.ir.symbolic import uses_offset
+from lazyt.ir.symbolic import hint, uses_offset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +60,9 @@ COPIED = 1 << 15
 MOST_PLACES = 8192
 # Channels, and features, of a convolution at least; and places of a row at most.
 LEAST_CHANNELS, WIDEST = 16, 1024
+# Of a gradient by the filters (conv_filter_tiles.py): pairs of a register that are places of a row, at least; and
+# images, at least, where registers are of these.
+LONG, IMAGES = 12, 8
 # Taps whose filters, or sums (conv_filter_tiles.py), fit the working memory of a unit.
 MOST_TAPS = WORKSPACE // TAP_BYTES
 
@@ -70,15 +74,25 @@ def are_wanted(b: Builder, n: Node) -> bool:
     """
     a, x = n.attrs, n.operands[0]
     assert isinstance(a, g.Convolution)
-    if products.dot_products() != "tiles" or a.groups > 1 or math.prod(a.sizes) > MOST_TAPS:
+    if pair_products.dot_products() != "tiles" or a.groups > 1 or math.prod(a.sizes) > MOST_TAPS:
         return False
     if n.op == "convolve_image" and {*a.dilations} != {1}:
         return False
     by_filter = n.op == "convolve_filter"
     features, places = (n.shape[-1], n.operands[1].shape) if by_filter else (n.shape[1], n.shape)
-    if b.at_least(places[-1], WIDEST + 1):
+    if len(a.sizes) > 2 or b.at_least(places[-1], WIDEST + 1):
         return False
+    if by_filter and not b.at_least(x.shape[0], IMAGES):
+        # Registers are of the places of a row, or nearly empty.
+        b.same(places[-1], hint(places[-1]))
+        if a.strides[-1] > 1 or divisor(hint(places[-1])) < LONG:
+            return False
     return bool(b.at_least(x.shape[1], LEAST_CHANNELS) and b.at_least(features, LEAST_CHANNELS))
+
+
+def divisor(count: int) -> int:
+    """The largest number of pairs of a register that divides so many; 1 if there are none."""
+    return next(p for p in range(SIDE, 0, -1) if count % p == 0) if count else 1
 
 
 def takes(n: Node) -> bool:
@@ -91,7 +105,7 @@ def choose_tiles(c: MatmulCall, value: Value) -> Choice:
     n, (x, w) = c.node, c.node.operands
     a = n.attrs
     assert isinstance(a, g.Convolution)
-    assert products.dot_products() == "tiles", "such plans are made where the registers are granted"
+    assert pair_products.dot_products() == "tiles", "such plans are made where the registers are granted"
     sources = source_of(x, c.operands[0][0], n.dtype), source_of(w, c.operands[1][0], n.dtype)
     taps, channels, images = math.prod(a.sizes), value(x.shape[1]), value(x.shape[0])
     if n.op == "convolve_filter":
@@ -180,18 +194,22 @@ class TileConvolution(Tiles):
         """Panels of features."""
         return -(-self.choice.m // COLUMNS)
 
-    def _panel(self) -> int:
+    @property
+    def _panel_pairs(self) -> int:
         """Pairs of a panel of filters."""
         return self._geometry.taps * self._blocks * SIDE * COLUMNS
 
     @property
-    def _image(self) -> int:
+    def _image_pairs(self) -> int:
         """Pairs of an image as it is copied."""
         return self._geometry.around.tall * self._geometry.around.wide * self._blocks * SIDE
 
     @property
     def extra(self) -> dict[str, int]:
-        return {"X": self._image * self.choice.count * PAIR_SIZE, "B": self._panel() * self._panels * PAIR_SIZE}
+        return {
+            "X": self._image_pairs * self.choice.count * PAIR_SIZE,
+            "B": self._panel_pairs * self._panels * PAIR_SIZE,
+        }
 
     @property
     def kept(self) -> Kept | None:
@@ -199,12 +217,14 @@ class TileConvolution(Tiles):
         ch, (base, _, offset) = self.choice, self.call.operands[1]
         if not self.bound.keeps or base.op != "input" or uses_offset(offset):
             return None
-        nbytes = self._panel() * self._panels * PAIR_SIZE
+        nbytes = self._panel_pairs * self._panels * PAIR_SIZE
         if nbytes < LEAST or ch.n * ch.count > MOST_PLACES:
             return None
         assert isinstance(base.attrs, g.Input)
-        sizes = self.bound.value(offset), *self._steps(1), self._channels, ch.m, *self._geometry.order
-        return Kept(base.attrs.index, sizes, ("tiles", ch.sources[1]), nbytes)
+        sizes = self.bound.value(offset), *self._steps(1), self._channels, ch.m
+        # NOTE: of one filter there may be panels for a convolution, and for transposed ones of several steps.
+        form = "tiles", ch.sources[1], self._geometry.transposed, self._geometry.order
+        return Kept(base.attrs.index, sizes, form, nbytes)
 
     @property
     def modules(self) -> list[tuple[str, str]]:
@@ -213,8 +233,9 @@ class TileConvolution(Tiles):
     @property
     def workspace(self) -> int:
         unit = self._unit_places
-        own = self._finished(unit) * (1 + int(self.choice.on_stack)) + self._entries(unit)
-        return max(own, self._geometry.taps * TAP_BYTES)
+        found = max(self._unit_bytes(unit), self._geometry.taps * TAP_BYTES)
+        assert found <= WORKSPACE, "a unit fits the working memory of a thread"
+        return found
 
     def rows(self, rows: Rows, table: list[int], patches: Patches) -> None:
         b, c, ch, geometry = self.bound, self.call, self.choice, self._geometry
@@ -228,11 +249,11 @@ class TileConvolution(Tiles):
             (down, right), beside = geometry.strides, 1
         blocks, features = max(-(-ch.n // unit.part), 1), max(-(-ch.m // unit.features), 1)
         values = {
-            "m": ch.m, "n": ch.n, "k": ch.k, "b_panel": self._panel(), "c_row": ch.n, "unit_rows": unit.features,
+            "m": ch.m, "n": ch.n, "k": ch.k, "b_panel": self._panel_pairs, "c_row": ch.n, "unit_rows": unit.features,
             "row_blocks": features, "col_blocks": blocks, "c_batch": ch.m * ch.n, "scratch": int(ch.on_stack),
             "groups": 1, "count": ch.count, "images": unit.images, "part": unit.part,
             "line": -(-unit.features // SIDE) * SIDE, "transposed_at": finished,
-            "rows_at": finished * (1 + int(ch.on_stack)), "out_width": max(width, 1), "x_batch": self._image,
+            "rows_at": finished * (1 + int(ch.on_stack)), "out_width": max(width, 1), "x_batch": self._image_pairs,
             "blocks": self._blocks, "a_step": beside * depth * PAIR_SIZE, "apart": right, "down_phase": down,
             "phases": math.prod(map(len, geometry.phases)),
         }  # fmt: skip
@@ -242,14 +263,14 @@ class TileConvolution(Tiles):
         table[at + ROW_AT["shape"]] = len(table) - at
         table.extend(shape_of(max(self._register, 1), SIDE))
         self._records(at, table)
-        units = features * blocks * -(-ch.count // unit.images) if ch.m and ch.n else 0
+        units = self._units(unit) if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(unit.features * unit.images * unit.part * ch.k, 1), 1)
         self._launch(rows_text(), at, units, grain, rows, table, patches)
 
     @cached_property
     def _register(self) -> int:
         """Places of a register: as many as rows of all phases have whole registers of, about."""
-        least = min((len(phase.places) for phase in self._geometry.phases[1]), default=0)
+        least = min((len(phase.places) for phase in self._geometry.phases[1] if phase.places), default=0)
         return -(-least // max(-(-least // SIDE), 1))
 
     def _segments(self, phase: Phase) -> int:
@@ -272,7 +293,7 @@ class TileConvolution(Tiles):
                 for s in range(segments):
                     own = min(s * some, len(x.places) - some)  # NOTE: the last one may have places of the one before
                     table += begin * pitch + x.begins[own] * depth, row * width + x.places[own]
-            record = taps, offsets, filters, y.places[0] if y.places else 0, segments, places
+            record = taps, offsets, filters, y.first, segments, places
             table[first + len(RECORD) * i : first + len(RECORD) * (i + 1)] = record
             filters += taps * self._blocks * SIDE * COLUMNS
 
@@ -281,7 +302,7 @@ class TileConvolution(Tiles):
         channels, depth = self._channels, self._blocks * SIDE
         values = {
             "inner": self._blocks, "there": self.choice.count, "from_outer": image, "from_inner": CHANNELS * channel,
-            "to_outer": self._image, "to_inner": SIDE, "line": 2 * channel, "second": channel,
+            "to_outer": self._image_pairs, "to_inner": SIDE, "line": 2 * channel, "second": channel,
             "lines": -(-channels // 2), "seconds": channels // 2, "last_seconds": channels // 2, "stored": depth,
             "to_row": self._geometry.around.wide * depth, "to_place": depth,
         }  # fmt: skip
@@ -294,7 +315,9 @@ class TileConvolution(Tiles):
         if self._geometry.transposed:
             feature, channel = channel, feature
         taps = self._geometry.taps
-        backward = any(s < 0 for s in along)
+        # NOTE: of an axis with one tap, where a window does not lie along it, a stride says nothing.
+        sizes = self._geometry.sizes[-len(along) :]
+        backward = any(s < 0 for s, k in zip(along, sizes, strict=True) if k > 1)
         values = {
             "features": self.choice.m, "channels": self._channels, "taps": taps, "by_feature": feature,
             "by_channel": channel, "backward": int(backward), "blocks": self._blocks, "order": FILTERS_SIZE,
@@ -320,30 +343,47 @@ class TileConvolution(Tiles):
         if not (ch.m and ch.n and ch.count):
             return _Unit(COLUMNS, 1, max(ch.n, 1))
         found = []
-        panels = self._panels
+        panels, threads = self._panels, get_num_threads()
         while True:
             features = min(panels * COLUMNS, ch.m)
             line = -(-features // SIDE) * SIDE * PAIR_SIZE * (1 + int(ch.on_stack))
             most = max(SCRATCH // line, SIDE)
-            threads = get_num_threads()
             if threads > 1:
                 worth = max(PRODUCT_GRAIN // max(features * ch.k, 1), COLUMNS)
                 total = ch.n * ch.count * -(-ch.m // features)
                 most = min(most, max(-(-total // (4 * threads)), worth))
             if ch.n <= most:
                 found.append(_Unit(features, min(most // ch.n, ch.count), ch.n))
-            elif width <= most or panels == 1:
+            else:
                 rows = max(most // width, 1)
                 found.append(_Unit(features, 1, -(-height // -(-height // rows)) * width))
             if panels == 1:
-                return min(found, key=self._moved)
+                break
             panels = -(-panels // 2)
+        fits = [unit for unit in found if self._unit_bytes(unit) <= WORKSPACE]
+        # NOTE: one panel fits, as rows have at most WIDEST places.
+        enough = [unit for unit in fits if self._units(unit) >= threads] if self._is_worth_sharing else []
+        return min(enough or fits, key=self._moved)
+
+    @property
+    def _is_worth_sharing(self) -> bool:
+        ch = self.choice
+        return bool(ch.m * ch.n * ch.count * ch.k >= 2 * PRODUCT_GRAIN)
+
+    def _units(self, unit: _Unit) -> int:
+        """How many units there are."""
+        ch = self.choice
+        return int(-(-ch.m // unit.features) * -(-ch.n // unit.part) * -(-ch.count // unit.images))
 
     def _moved(self, unit: _Unit) -> int:
         """Bytes that units read from beyond their cache."""
         ch = self.choice
-        filters = self._panel() * self._panels * -(-ch.count // unit.images) * -(-ch.n // unit.part)
-        return PAIR_SIZE * (filters + self._image * ch.count * -(-ch.m // unit.features))
+        filters = self._panel_pairs * self._panels * -(-ch.count // unit.images) * -(-ch.n // unit.part)
+        return PAIR_SIZE * (filters + self._image_pairs * ch.count * -(-ch.m // unit.features))
+
+    def _unit_bytes(self, unit: _Unit) -> int:
+        """Bytes of working memory that a unit takes."""
+        return self._finished(unit) * (1 + int(self.choice.on_stack)) + self._entries(unit)
 
     def _finished(self, unit: _Unit) -> int:
         """Bytes of the sums of a unit."""

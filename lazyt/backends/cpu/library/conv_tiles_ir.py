@@ -97,9 +97,7 @@ def _row_micro(name: str, mr: int, nv: int) -> tuple[str, Function]:
         for j in range(nv):
             to = f.at(PAIR, at, str(SIDE * j))
             do(f, "tilestored64", f"i8 {i * nv + j}", f"ptr {to}", "i64 %c_step")
-    params = (
-        "i64 %taps, i64 %blocks, ptr %entries, ptr %offsets, ptr %b, i64 %a_step, i64 %first, i64 %c_step"
-    )  # fmt: skip
+    params = "i64 %taps, i64 %blocks, ptr %entries, ptr %offsets, ptr %b, i64 %a_step, i64 %first, i64 %c_step"
     return defined(name, params, f), f
 
 

@@ -49,7 +49,7 @@ IMAGES_SIZE = len(IMAGES_FIELDS)
 
 # Features and channels are `by_feature` and `by_channel` elements apart, the taps neighbours, `backward` or not. `run`
 # channels lie one after another, each with its taps. A panel has so many `blocks` of CHANNELS. `kept` is as in
-# gemm_pack.py; `order` is a table that follows the arguments.
+# gemm_pack.py; `order` is a table of all taps that follows the arguments.
 FILTERS_FIELDS = (
     "from", "to", "workspace", "kept", "features", "channels", "taps", "by_feature", "by_channel", "backward", "run",
     "blocks", "order",

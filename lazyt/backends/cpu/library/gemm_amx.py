@@ -7,14 +7,8 @@ and that one again behind it: to load one takes as long as some steps.
 
 from __future__ import annotations
 
-import ctypes
-import platform
-import sys
-from functools import cache
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.engine import host_features
-from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.library.gemm_micro import Micro
 from lazyt.backends.cpu.library.gemm_tile import Tile
 
@@ -28,25 +22,11 @@ SIDE = 16
 # Fewer rows, and shorter sums, take less time as float32.
 ROWS, LENGTH = SIDE, 2 * SIDE
 TILE = Tile((2 * SIDE, SIDE, 8, 4, 2, 1), 2, SIDE, True)
-# Linux grants the registers to a process that asks: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
-_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 # The registers, and the first of them that have A and B; those of C come before.
 # A configuration of 64 bytes: the number 1 first, and where the bytes of a row (in two) and the rows of registers are.
 _COUNT, A, B = 8, 4, 6
 _CONFIGURATION, _BYTES, _ROWS = 64, 16, 48
 WHOLE = "micro.whole"
-
-
-def are_granted() -> bool:
-    """Whether this process may use the registers, for products of bfloat16."""
-    return switches["amx"] and {"amx-tile", "amx-bf16"} <= host_features() and _granted()
-
-
-@cache
-def _granted() -> bool:
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return False
-    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0)
 
 
 def begin(f: Function) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from lazyt.backends.cpu.library.conv_geometry import two
 from lazyt.backends.cpu.library.gemm_tile import AT, SCRATCH
 from lazyt.backends.cpu.library.phases_ir import (
     PACKED_AT,
@@ -101,10 +102,6 @@ def places_of(n: Node, value: Value) -> Places:
     """The sizes of a transposed convolution, or of one in groups with stride 1."""
     a, (x, _) = n.attrs, n.operands
     assert isinstance(a, g.Convolution)
-
-    def two(of: tuple[int, ...], one: int) -> tuple[int, int]:
-        return of if len(of) == 2 else (one, of[0])
-
     transposed = n.op == "convolve_image"
     extents, x_extents = (two(tuple(value(d) for d in v.shape[2:]), 1) for v in (n, x))
     return Places(

@@ -14,6 +14,7 @@ import numpy as np
 
 from lazyt.backends.common import products
 from lazyt.backends.common.products import MAX_BATCH, NO_TRANS, TRANS, leading
+from lazyt.backends.cpu import pair_products
 from lazyt.backends.cpu.codegen.source import Source, source_of
 from lazyt.backends.cpu.engine import compile_module, host_features
 from lazyt.backends.cpu.kept_panels import LEAST, Kept
@@ -143,14 +144,6 @@ def tile_for(dtype: np.dtype, form: str = "row") -> Tile | None:
     return None
 
 
-def dot_products() -> str:
-    """How products of bfloat16 multiply pairs of them here; '' if one by one, as float32."""
-    if gemm_amx.are_granted():
-        return "tiles"
-    # NOTE: where there is AMX, the instruction of AVX-512 takes longer than float32's two.
-    return "native" if "avx512bf16" in host_features() and "amx-bf16" not in host_features() else ""
-
-
 def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     """By generated code, BLAS or NumPy. `gemm` and `library` off: not by generated code, not by BLAS if avoidable."""
     x, y = c.node.operands
@@ -178,7 +171,7 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
         tile = tile_for(dtype)
         assert tile is not None
     both = all(s is not None and s.half == BFLOAT16 for s in sources)
-    dots = dot_products() if both and m > FEW * tile.rows[0] else ""
+    dots = pair_products.dot_products() if both and m > FEW * tile.rows[0] else ""
     if dots == "tiles" and (m < gemm_amx.ROWS or kk < gemm_amx.LENGTH):
         dots = ""
     if dots and form == "col":
