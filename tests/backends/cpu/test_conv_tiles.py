@@ -221,6 +221,21 @@ def test_gradients_are_what_the_registers_do(case: Case, way: str) -> None:
         np.testing.assert_array_equal(u.grad.numpy(), meaning(ct, turned, back, case.extents).astype(BFLOAT16))
 
 
+@pytest.mark.parametrize("threads", [2, 5, 40])
+def test_a_filters_taps_may_be_units_of_their_own(threads: int, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are few channels and features for so many threads."""
+    monkeypatch.setattr(conv_filter_tiles, "get_num_threads", lambda: threads)
+    case = CASES[0]
+    x, w = operands(case)
+    u, v = lt.asarray(x), lt.asarray(w.astype("float32")).requires_grad_()
+    lt.sync()
+    z = convolved(u, v.astype("bfloat16"), case)
+    ct = draw(*z.shape, seed=2)
+    z.backward(lt.asarray(ct))
+    found = np.moveaxis(v.grad.numpy(), 0, -1).reshape(case.channels, -1, case.features)
+    np.testing.assert_array_equal(found, filter_meaning(x, ct, case).astype(BFLOAT16))
+
+
 # Steps that the window divides, or not, or is shorter than; rows of a phase with a place more than another's; an axis.
 TRANSPOSED = [
     (Case(2, 32, (4, 5), 32, 4, stride=2, padding=1), 0), (Case(1, 17, (3, 20), 40, 3, stride=2, padding=1), 1),
@@ -402,12 +417,13 @@ def test_what_follows_is_computed_on_parts_of_it(way: str) -> None:
 
 
 @here
-def test_bits_do_not_depend_on_threads() -> None:
-    """Nor on whether filters stay packed: the second call has them so."""
-    case = Case(4, 48, (17, 19), 80, 3, padding=1)
+@pytest.mark.parametrize(("channels", "features"), [(48, 80), (32, 17)])
+def test_bits_do_not_depend_on_threads(channels: int, features: int) -> None:
+    """Nor on whether filters stay packed: the second call has them so. Of few channels threads share the taps."""
+    case = Case(4, channels, (17, 19), features, 3, padding=1)
     x, w = (lt.asarray(a) for a in operands(case))
     v = lt.asarray(operands(case)[1].astype("float32")).requires_grad_()
-    ct = lt.asarray(draw(4, 80, 17, 19, seed=2))
+    ct = lt.asarray(draw(4, features, 17, 19, seed=2))
     lt.sync()
     threads, found = lt.get_num_threads(), set()
     try:

@@ -15,6 +15,7 @@ from lazyt.backends.cpu.library.conv_tiles_pack_ir import CHANNELS, COLUMNS, PAI
 from lazyt.backends.cpu.library.gemm_amx import SIDE
 from lazyt.backends.cpu.library.gemm_tile import AT
 from lazyt.backends.cpu.library.products import code_of, fill
+from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.forking import cached_property
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 TOGETHER = 1 << 17
 # Channels at multiples of so many bytes would fall into the same sets of a cache: so many pairs more lie between them.
 CROWDED, APART = 4096, 16
+# Units of each thread, at least, where there are so many taps.
+UNITS = 2
 # Pairs of images are filled up with zeros by at most so many.
 FILLED = SIDE
 
@@ -98,7 +101,13 @@ class TileFilter(Tiles):
 
     @property
     def workspace(self) -> int:
-        return self._geometry.taps * TAP_SUMS
+        return self._own_taps * TAP_SUMS
+
+    @property
+    def _own_taps(self) -> int:
+        """Taps of a unit: all, or so many that there are enough units to share."""
+        wanted = -(-UNITS * get_num_threads() // max(self._blocks * self._panels, 1)) if get_num_threads() > 1 else 1
+        return -(-self._geometry.taps // wanted)
 
     def rows(self, rows: Rows, table: list[int], patches: Patches) -> None:
         ch, along, geometry = self.choice, self._along, self._geometry
@@ -110,7 +119,7 @@ class TileFilter(Tiles):
         row = max(width * along.apart * COLUMNS * PAIR_SIZE, 1)
         values = {
             "m": ch.m, "n": ch.n, "col_blocks": max(self._panels, 1), "a_row": self._channel_pairs,
-            "b_row": self._panels * COLUMNS, "taps": geometry.taps, "planes": along.planes,
+            "b_row": self._panels * COLUMNS, "taps": geometry.taps, "own": self._own_taps, "planes": along.planes,
             "height": height if ch.count else 0, "chunk": max(TOGETHER // row, 1), "runs": along.runs,
             "steps": along.steps, "pairs": along.pairs, "by_run": right * along.apart, "by_row": down * pitch,
             "by_plane": self._plane_pairs,
@@ -121,7 +130,8 @@ class TileFilter(Tiles):
         table[at + FILTER_AT["offsets"]] = len(table) - at
         (y,), (x,) = geometry.phases
         table.extend(p * pitch + q * along.apart for p in y.offsets for q in x.offsets)
-        units = self._blocks * self._panels if ch.m and ch.n else 0
+        parts = -(-geometry.taps // self._own_taps)
+        units = self._blocks * self._panels * parts if ch.m and ch.n else 0
         rows.append([code_of(*filter_text()), at, units, 1, 0])
 
     def _copy_x(self, rows: Rows, table: list[int], patches: Patches) -> None:
