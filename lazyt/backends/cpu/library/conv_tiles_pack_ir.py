@@ -215,39 +215,54 @@ def images_text(source: Source) -> tuple[str, str]:
     return _Images(source).text()
 
 
-@cache
-def filters_text(source: Source) -> tuple[str, str]:
-    """The module that packs filters, and its name."""
-    f = Function()
-    transposer = Transposer(PAIRS, SIDE, source)
-    lines = transposer.allocate(f)
-    stored = RowPairReader(f, source.stored, SIDE, source).element
-    arg = {}
-    for i, field in enumerate(FILTERS_FIELDS):
-        arg[field] = f.load("ptr" if field in ("from", "to", "workspace") else "i64", f.at("i64", "%args", str(i)))
-    stays, kept, fills = panels_that_stay(f, arg["kept"])
-    to = f.let(f"select i1 {stays}, ptr {kept}, ptr {arg['to']}")
-    is_done = f.let(f"and i1 {stays}, {f.let(f'xor i1 {fills}, true')}")
-    block = workspace_of(f, arg["workspace"])
-    f.body.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-    taps, order = arg["taps"], f.at("i64", "%args", arg["order"])
-    backward = f.let(f"icmp ne i64 {arg['backward']}, 0")
-    last = f.let(f"mul i64 {f.let(f'sub i64 {taps}, 1')}, {COLUMNS}")
-    first = f.let(f"select i1 {backward}, i64 {last}, i64 0")
-    step = f.let(f"select i1 {backward}, i64 {-COLUMNS}, i64 {COLUMNS}")
-    with f.loop("%begin", f.let(f"select i1 {is_done}, i64 %begin, i64 %end"), "1") as unit:
-        panel, part = (f.let(f"{op} i64 {unit.index}, {arg['blocks']}") for op in ("udiv", "urem"))
+class _Filters:
+    """The loops over panels and blocks of channels; a block is first put together in the thread's working memory."""
+
+    def __init__(self, source: Source) -> None:
+        self.f = f = Function()
+        self.transposer = Transposer(PAIRS, SIDE, source)
+        self.lines = self.transposer.allocate(f)
+        self.element = RowPairReader(f, source.stored, SIDE, source).element
+        self.arg: dict[str, str] = {}
+        for i, field in enumerate(FILTERS_FIELDS):
+            kind = "ptr" if field in ("from", "to", "workspace") else "i64"
+            self.arg[field] = f.load(kind, f.at("i64", "%args", str(i)))
+        f.body.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+
+    def text(self) -> tuple[str, str]:
+        f, arg = self.f, self.arg
+        stays, kept, fills = panels_that_stay(f, arg["kept"])
+        to = f.let(f"select i1 {stays}, ptr {kept}, ptr {arg['to']}")
+        is_done = f.let(f"and i1 {stays}, {f.let(f'xor i1 {fills}, true')}")
+        block = workspace_of(f, arg["workspace"])
+        with f.loop("%begin", f.let(f"select i1 {is_done}, i64 %begin, i64 %end"), "1") as unit:
+            panel, part = (f.let(f"{op} i64 {unit.index}, {arg['blocks']}") for op in ("udiv", "urem"))
+            channels = self._gathered(panel, part, block)
+            self._zeros(channels, block)
+            self._put(panel, part, block, to)
+        f.line("ret void")
+        body, declared = self.transposer.text()
+        declared |= set(f.body.module.text().splitlines())
+        head = f"define void @lazyt_filter_pairs({PARAMETERS}) nounwind {{\nentry:"
+        return named("\n".join([*sorted(x for x in declared if x), body, head, f.text(), "}"]), "lazyt_filter_pairs")
+
+    def _gathered(self, panel: str, part: str, block: str) -> str:
+        """Copy the filters of a block: of each channel and tap those of all features; how many channels it has."""
+        f, arg, e, taps = self.f, self.arg, self.element, self.arg["taps"]
+        backward = f.let(f"icmp ne i64 {arg['backward']}, 0")
+        last = f.let(f"mul i64 {f.let(f'sub i64 {taps}, 1')}, {COLUMNS}")
+        first = f.let(f"select i1 {backward}, i64 {last}, i64 0")
+        step = f.let(f"select i1 {backward}, i64 {-COLUMNS}, i64 {COLUMNS}")
         f0, c0 = f.let(f"mul i64 {panel}, {COLUMNS}"), f.let(f"mul i64 {part}, {CHANNELS}")
         features = f.smin(f.let(f"sub i64 {arg['features']}, {f0}"), str(COLUMNS))
         channels = f.smin(f.let(f"sub i64 {arg['channels']}, {c0}"), str(CHANNELS))
         end = f.let(f"sub i64 {features}, 1")
-        own = f.at(stored, arg["from"], f.let(f"mul i64 {f0}, {arg['by_feature']}"))
-        own = f.at(stored, own, f.let(f"mul i64 {c0}, {arg['by_channel']}"))
-        # The elements of each tap and channel, of all features.
+        own = f.at(e, arg["from"], f.let(f"mul i64 {f0}, {arg['by_feature']}"))
+        own = f.at(e, own, f.let(f"mul i64 {c0}, {arg['by_channel']}"))
         with f.loop("0", channels, arg["run"]) as run:
             some = f.smin(f.let(f"sub i64 {channels}, {run.index}"), arg["run"])
             depth = f.let(f"mul i64 {some}, {taps}")
-            source_at = f.at(stored, own, f.let(f"mul i64 {run.index}, {arg['by_channel']}"))
+            source = f.at(e, own, f.let(f"mul i64 {run.index}, {arg['by_channel']}"))
             row = f.let(f"mul i64 {f.let(f'mul i64 {run.index}, {taps}')}, {COLUMNS}")
             target = f.at(PAIR, block, f.let(f"add i64 {row}, {first}"))
             with f.loop("0", features, str(SIDE)) as group:
@@ -255,34 +270,45 @@ def filters_text(source: Source) -> tuple[str, str]:
                 for r in range(SIDE):
                     # Lines past the last one repeat it: nothing reads what comes of them.
                     line = f.smin(f.let(f"add i64 {group.index}, {r}"), end)
-                    found.append(f.at(stored, source_at, f.let(f"mul i64 {line}, {arg['by_feature']}")))
-                transposer.call(f, found, depth, str(SIDE), f.at(PAIR, target, group.index), step, lines)
+                    found.append(f.at(e, source, f.let(f"mul i64 {line}, {arg['by_feature']}")))
+                to = f.at(PAIR, target, group.index)
+                self.transposer.call(f, found, depth, str(SIDE), to, step, self.lines)
+        return channels
+
+    def _zeros(self, channels: str, block: str) -> None:
+        """Fill a block up where it has fewer channels."""
+        f, taps = self.f, self.arg["taps"]
         there = f.let(f"mul i64 {channels}, {taps}")
         missing = f.let(f"sub i64 {f.let(f'mul i64 {taps}, {CHANNELS}')}, {there}")
         rest = f.at(PAIR, block, f.let(f"mul i64 {there}, {COLUMNS}"))
         nbytes = f.let(f"mul i64 {missing}, {COLUMNS * PAIR_SIZE}")
         f.line(f"call void @llvm.memset.p0.i64(ptr {rest}, i8 0, i64 {nbytes}, i1 false)")
+
+    def _put(self, panel: str, part: str, block: str, to: str) -> None:
+        """Write a block's pairs of channels, tap by tap in their order."""
+        f, arg, taps = self.f, self.arg, self.arg["taps"]
+        order = f.at("i64", "%args", arg["order"])
         before = f.let(f"mul i64 {panel}, {taps}")
+        by = f.let(f"mul i64 {taps}, {COLUMNS}")
+        kind = f"<{SIDE} x i32>"
+        sixteen, upper_half = (f"<{', '.join([f'i32 {n}'] * SIDE)}>" for n in (16, -65536))
         with f.loop("0", taps, "1") as tap:
             number = f.let(f"mul i64 {f.let(f'add i64 {before}, {tap.index}')}, {arg['blocks']}")
             place = f.let(f"mul i64 {f.let(f'add i64 {number}, {part}')}, {SIDE * COLUMNS}")
-            target = f.at(PAIR, to, place)
-            by = f.let(f"mul i64 {taps}, {COLUMNS}")
             own = f.load("i64", f.at("i64", order, tap.index))
             start = f.at(PAIR, block, f.let(f"mul i64 {own}, {COLUMNS}"))
-            with f.loop("0", str(SIDE), "1", [("ptr", start), ("ptr", target)]) as pair:
+            with f.loop("0", str(SIDE), "1", [("ptr", start), ("ptr", f.at(PAIR, to, place))]) as pair:
                 upper, out = pair.carried
                 lower = f.at(PAIR, upper, by)
                 for v in range(0, COLUMNS, SIDE):
-                    a, b = (f.let(f"load <{SIDE} x i32>, ptr {f.at(PAIR, x, str(v))}, align 4") for x in (upper, lower))
-                    sixteen = f"<{', '.join(['i32 16'] * SIDE)}>"
-                    low = f.let(f"lshr <{SIDE} x i32> {a}, {sixteen}")
-                    high = f.let(f"and <{SIDE} x i32> {b}, <{', '.join(['i32 -65536'] * SIDE)}>")
-                    both = f.let(f"or <{SIDE} x i32> {low}, {high}")
-                    f.line(f"store <{SIDE} x i32> {both}, ptr {f.at(PAIR, out, str(v))}, align 4")
+                    a, b = (f.let(f"load {kind}, ptr {f.at(PAIR, x, str(v))}, align 4") for x in (upper, lower))
+                    low, high = f.let(f"lshr {kind} {a}, {sixteen}"), f.let(f"and {kind} {b}, {upper_half}")
+                    both = f.let(f"or {kind} {low}, {high}")
+                    f.line(f"store {kind} {both}, ptr {f.at(PAIR, out, str(v))}, align 4")
                 pair.next = [f.at(PAIR, lower, by), f.at(PAIR, out, str(COLUMNS))]
-    f.line("ret void")
-    body, declared = transposer.text()
-    declared |= set(f.body.module.text().splitlines())
-    head = f"define void @lazyt_filter_pairs({PARAMETERS}) nounwind {{\nentry:"
-    return named("\n".join([*sorted(x for x in declared if x), body, head, f.text(), "}"]), "lazyt_filter_pairs")
+
+
+@cache
+def filters_text(source: Source) -> tuple[str, str]:
+    """The module that packs filters, and its name."""
+    return _Filters(source).text()
