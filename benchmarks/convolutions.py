@@ -2,6 +2,7 @@
 
     python -m benchmarks.convolutions                          all of them: the means and the ten worst
     python -m benchmarks.convolutions --only k3 --list         those with k3 in their names, each as it is found
+    python -m benchmarks.convolutions --dtype bfloat16         of arrays in bfloat16, summed up in float32 by all
 
 Results must agree with float64 NumPy's before they are timed. lazyt's time is the call and `lazyt.sync()`; PyTorch's
 the call; JAX's that of a compiled function on images with channels last, until it is done. They take turns in orders
@@ -32,9 +33,10 @@ from benchmarks.measure import now
 from benchmarks.peers import PEERS
 from benchmarks.stats import geometric_mean
 from benchmarks.worker import limit_processors
+from lazyt.ir import dtypes
 
 ROUNDS, SECONDS = 5, 0.05
-TOLERANCE = 1e-4  # of the largest magnitude
+TOLERANCE = {"float32": 1e-4, "bfloat16": 1e-2}  # of the largest magnitude
 MODES = ("forward", "both")
 Call = Callable[[], Any]
 
@@ -55,21 +57,22 @@ class Found:
 # --- the libraries: each gives calls, and their results as NumPy's arrays
 
 
-def _lazyt(case: Case, mode: str, x: Array, w: Array, g: Array) -> tuple[Call, Call]:
-    return _modules(lt, lt.asarray, lt.sync, case, mode, (x, w, g))
+def _lazyt(case: Case, mode: str, dtype: str, arrays: Sequence[Array]) -> tuple[Call, Call]:
+    return _modules(lt, lt.sync, case, mode, dtype, arrays)
 
 
-def _torch(case: Case, mode: str, x: Array, w: Array, g: Array) -> tuple[Call, Call]:
+def _torch(case: Case, mode: str, dtype: str, arrays: Sequence[Array]) -> tuple[Call, Call]:
     torch = importlib.import_module("torch")
     importlib.import_module("torch.nn.functional")
-    return _modules(torch, torch.tensor, lambda: None, case, mode, (x, w, g))
+    return _modules(torch, lambda: None, case, mode, dtype, arrays)
 
 
 def _modules(
-    m: Any, array: Callable[[Array], Any], wait: Call, case: Case, mode: str, arrays: Sequence[Array]
-) -> tuple[Call, Call]:
+    m: Any, wait: Call, case: Case, mode: str, dtype: str, arrays: Sequence[Array]
+) -> tuple[Call, Call]:  # fmt: skip
     """lazyt and PyTorch share their text."""
-    x, w, g = map(array, arrays)
+    x, w, g = (m.tensor(a).to(getattr(m, dtype)) for a in arrays)
+    wait()
     f = m.nn.functional.conv_transpose2d if case.transposed else m.nn.functional.conv2d
     options = {"stride": case.stride, "padding": case.pad, "groups": case.groups, "dilation": case.dilation}
 
@@ -90,10 +93,10 @@ def _modules(
         x.requires_grad_(True)
         w.requires_grad_(True)
     call = forward if mode == "forward" else both
-    return call, lambda: [y.detach().numpy() for y in call()]
+    return call, lambda: [y.detach().float().numpy() for y in call()]
 
 
-def _jax(case: Case, mode: str, x: Array, w: Array, g: Array) -> tuple[Call, Call]:
+def _jax(case: Case, mode: str, dtype: str, arrays: Sequence[Array]) -> tuple[Call, Call]:
     jax, m = importlib.import_module("jax"), importlib.import_module("jax.numpy")
     lax, names, left = jax.lax, ("NHWC", "HWIO", "NHWC"), case.dilation * (case.kernel - 1) - case.pad
 
@@ -108,16 +111,17 @@ def _jax(case: Case, mode: str, x: Array, w: Array, g: Array) -> tuple[Call, Cal
             feature_group_count=case.groups,
         )  # fmt: skip
 
+    orders = ((0, 2, 3, 1), (2, 3, 1, 0), (0, 2, 3, 1))
     images, filters, slopes = (
-        m.asarray(a.transpose(order)) for a, order in ((x, (0, 2, 3, 1)), (w, (2, 3, 1, 0)), (g, (0, 2, 3, 1)))
-    )
+        m.asarray(a.transpose(order)).astype(dtype) for a, order in zip(arrays, orders, strict=True)
+    )  # fmt: skip
     if mode == "forward":
         compiled = jax.jit(lambda x, w, g: [f(x, w)])
     else:
         compiled = jax.jit(lambda x, w, g: list(jax.vjp(f, x, w)[1](g)))
     call = lambda: jax.block_until_ready(compiled(images, filters, slopes))
     back = [(0, 3, 1, 2), (3, 2, 0, 1)]
-    return call, lambda: [np.asarray(y).transpose(order) for y, order in zip(call(), back, strict=False)]
+    return call, lambda: [np.asarray(y, "f4").transpose(order) for y, order in zip(call(), back, strict=False)]
 
 
 LIBRARIES = {"lazyt": _lazyt, "torch": _torch, "jax": _jax}
@@ -126,22 +130,20 @@ LIBRARIES = {"lazyt": _lazyt, "torch": _torch, "jax": _jax}
 # --- measuring
 
 
-def check(got: Sequence[Array], want: Sequence[Array]) -> None:
+def check(got: Sequence[Array], want: Sequence[Array], dtype: str = "float32") -> None:
     """AssertionError where results are wrong."""
     for y, r in zip(got, want, strict=True):
         assert y.shape == r.shape, f"shape {y.shape}, not {r.shape}"
         off, scale = float(np.abs(y - r).max()), float(np.abs(r).max())
-        assert off <= TOLERANCE * scale, f"off by {off:.3g}, the largest is {scale:.3g}"
+        assert off <= TOLERANCE[dtype] * scale, f"off by {off:.3g}, the largest is {scale:.3g}"
 
 
-def measure(case: Case, peers: Sequence[str], quick: bool) -> list[Found]:
+def measure(case: Case, peers: Sequence[str], quick: bool, dtype: str = "float32") -> list[Found]:
     """Forward, and with both gradients."""
     chosen = case.quick() if quick else case
-    arrays = (
-        seeded((chosen.n, chosen.channels, chosen.size, chosen.size), 0),
-        seeded(chosen.filters, 1),
-        seeded(chosen.result, 2),
-    )
+    shapes = (chosen.n, chosen.channels, chosen.size, chosen.size), chosen.filters, chosen.result
+    # NOTE: all read the same numbers, so what is rounded is rounded here.
+    arrays = [seeded(shape, i).astype(getattr(dtypes, dtype)).astype(np.float32) for i, shape in enumerate(shapes)]
     want = reference(chosen, *(a.astype(np.float64) for a in arrays))
     results = []
     for mode, right in zip(MODES, (want[:1], want[1:]), strict=True):
@@ -149,14 +151,14 @@ def measure(case: Case, peers: Sequence[str], quick: bool) -> list[Found]:
         results.append(found)
         calls: dict[str, Call] = {}
         for name in ("lazyt", *peers):
-            call, values = LIBRARIES[name](chosen, mode, *arrays)
+            call, values = LIBRARIES[name](chosen, mode, dtype, arrays)
             try:
                 t0 = time.perf_counter()
                 call()
                 if name == "lazyt":
                     found.first = (time.perf_counter() - t0) * 1e3
                 for _ in range(2):
-                    check(values(), right)
+                    check(values(), right, dtype)
             except Exception as e:  # noqa: BLE001 - whatever a call raises is its result
                 found.failure += f"{name}: {type(e).__name__}: {e}".splitlines()[0][:200]
                 continue
@@ -210,6 +212,7 @@ def main(argv: list[str] | None = None) -> int:
     ap.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="convolutions with this in their names")
     ap.add_argument("--peers", default="torch,jax", help="separated by commas; default: torch,jax")
     ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--dtype", default="float32", choices=list(TOLERANCE), help="of the arrays; default: float32")
     ap.add_argument("--quick", action="store_true", help="few channels of small images, one call: that all of it works")
     ap.add_argument("--list", action="store_true", help="print each as it is found")
     ap.add_argument("--json", type=Path, metavar="FILE", help="write what was found there too")
@@ -228,13 +231,14 @@ def main(argv: list[str] | None = None) -> int:
         PEERS[name](args.threads)
     where, began, t0, results = machine(args.threads), now(), time.perf_counter(), []
     for case in chosen:
-        for found in measure(case, peers, args.quick):
+        for found in measure(case, peers, args.quick, args.dtype):
             results.append(found)
             if args.list:
                 print(line(found), flush=True)
     if text := report(results):
         print(text)
-    print(f"{len(results)} calls, {time.perf_counter() - t0:.0f} s on {where['cpu']}, {args.threads} threads")
+    took = f"{time.perf_counter() - t0:.0f} s on {where['cpu']}, {args.threads} threads"
+    print(f"{len(results)} calls in {args.dtype}, {took}")
     if args.json:
         record = {"machine": where, "began": began, "convolutions": [dataclasses.asdict(x) for x in results]}
         args.json.write_text(json.dumps(record, indent=1) + "\n")

@@ -410,7 +410,9 @@ def test_convolutions_agree_with_numpy(tmp_path, capsys):
     record = json.loads(found.read_text())["convolutions"]
     assert [(x["name"], x["mode"]) for x in record] == [(n, m) for n in only for m in ("forward", "both")]
     assert all(x["times"]["lazyt"] > 0 and not x["failure"] for x in record)
-    assert "4 calls" in capsys.readouterr().out
+    assert "4 calls in float32" in capsys.readouterr().out
+    assert convolutions.main(["--quick", "--peers", "", "--only", *only, "--dtype", "bfloat16"]) == 0
+    assert "4 calls in bfloat16" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         convolutions.main(["--only", "k99"])
     assert "no convolution has k99" in capsys.readouterr().err
