@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import pytest
+
+import lazyt as lt
+from lazyt.backends.cpu import pair_products
 from lazyt.backends.cpu.codegen.looptext import Function, named
+
+here = pytest.mark.skipif(not pair_products.are_granted(), reason="no AMX for bfloat16 here, or it is kept back")
+WAYS = ["emulated", pytest.param("registers", marks=here)]
 
 STATE = """@amx.shape = internal global [64 x i8] zeroinitializer
 @amx.tiles = internal global [8192 x i8] zeroinitializer
@@ -13,6 +22,20 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"""
 FMA = "declare float @llvm.fma.f32(float, float, float)"
 INSTRUCTIONS = ("ldtilecfg", "tilerelease", "tilezero", "tileloadd64", "tilestored64", "tdpbf16ps")
+
+
+@contextmanager
+def registers(way: str, monkeypatch: pytest.MonkeyPatch, *writers: tuple[Any, str]) -> Iterator[None]:
+    """Pairs of bfloat16 are multiplied by AMX, or emulated: then by the modules that `writers` (module, name) write."""
+    monkeypatch.setattr(pair_products, "dot_products", lambda: "tiles")
+    threads = lt.get_num_threads()
+    if way == "emulated":
+        lt.set_num_threads(1)  # registers of all threads are the same memory
+        for module, name in writers:
+            plain = getattr(module, name)
+            monkeypatch.setattr(module, name, lambda *given, plain=plain: without_amx(plain(*given)))
+    yield
+    lt.set_num_threads(threads)
 
 
 def without_amx(module: tuple[str, str]) -> tuple[str, str]:

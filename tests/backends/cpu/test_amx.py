@@ -15,15 +15,13 @@ from lazyt.backends.cpu.library import gemm_amx, gemm_ir, products
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
 from lazyt.runtime import plan_cache
-from tests.support.amx import without_amx
+from tests.support.amx import WAYS, here, registers
 from tests.support.dots import BFLOAT16, CASES, Array, bound, computed, flushed, fused
 from tests.support.plans import forget
 
 FLOAT32 = np.dtype(np.float32)
 # Rows, length, columns: whole registers, rests of rows, columns and pairs, several units, chunks and blocks of k.
 SIZES = [(64, 64, 64), (65, 130, 47), (47, 7, 5), (30, 33, 16), (50, 2, 33), (300, 771, 40), (40, 1201, 70), (33, 0, 4)]
-
-here = pytest.mark.skipif(not pair_products.are_granted(), reason="no AMX for bfloat16 here, or it is kept back")
 
 
 @pytest.fixture(autouse=True)
@@ -37,15 +35,10 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget()
 
 
-@pytest.fixture(params=["emulated", pytest.param("registers", marks=here)])
+@pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(pair_products, "dot_products", lambda: "tiles")
-    threads, plain = lt.get_num_threads(), products.product_text
-    if request.param == "emulated":
-        lt.set_num_threads(1)  # registers of all threads are the same memory
-        monkeypatch.setattr(products, "product_text", lambda *given: without_amx(plain(*given)))
-    yield request.param
-    lt.set_num_threads(threads)
+    with registers(request.param, monkeypatch, (products, "product_text")):
+        yield request.param
 
 
 def meaning(a: Array, b: Array) -> Array:

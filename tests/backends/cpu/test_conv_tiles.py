@@ -19,11 +19,11 @@ from lazyt.ir import graph as g
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
 from lazyt.runtime import plan_cache
-from tests.support.amx import without_amx
+from tests.support.amx import WAYS, here, registers
 from tests.support.dots import BFLOAT16, Array, flushed, fused
 from tests.support.plans import forget
 
-here = pytest.mark.skipif(not pair_products.are_granted(), reason="no AMX for bfloat16 here, or it is kept back")
+WRITERS = (products, "product_text"), (conv_tiles, "rows_text"), (conv_filter_tiles, "filter_text")
 
 
 class Case(NamedTuple):
@@ -66,17 +66,10 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget()
 
 
-@pytest.fixture(params=["emulated", pytest.param("registers", marks=here)])
+@pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(pair_products, "dot_products", lambda: "tiles")
-    threads = lt.get_num_threads()
-    if request.param == "emulated":
-        lt.set_num_threads(1)  # registers of all threads are the same memory
-        for module, name in ((products, "product_text"), (conv_tiles, "rows_text"), (conv_filter_tiles, "filter_text")):
-            plain = getattr(module, name)
-            monkeypatch.setattr(module, name, lambda *given, plain=plain: without_amx(plain(*given)))
-    yield request.param
-    lt.set_num_threads(threads)
+    with registers(request.param, monkeypatch, *WRITERS):
+        yield request.param
 
 
 def draw(*shape: int, seed: int = 0) -> Array:

@@ -124,7 +124,7 @@ class TileFilter(Tiles):
             "steps": along.steps, "pairs": along.pairs, "by_run": right * along.apart, "by_row": down * pitch,
             "by_plane": self._plane_pairs,
         }  # fmt: skip
-        at = self._begin(fill(FILTER_SIZE, AT | FILTER_AT, values), AT, table, patches)
+        at = self._begin(fill(FILTER_SIZE, AT | FILTER_AT, values), table, patches)
         table[at + FILTER_AT["shape"]] = len(table) - at
         table.extend(shape_of(SIDE, along.pairs))
         table[at + FILTER_AT["offsets"]] = len(table) - at

@@ -15,9 +15,9 @@ from __future__ import annotations
 from functools import cache
 
 from lazyt.backends.cpu.codegen.looptext import Function, named
-from lazyt.backends.cpu.library.conv_tiles_ir import PAIR, defined, micros, multiply, which
-from lazyt.backends.cpu.library.conv_tiles_pack_ir import COLUMNS, PAIR_SIZE
-from lazyt.backends.cpu.library.gemm_amx import SIDE, do
+from lazyt.backends.cpu.library.conv_tiles_ir import defined, micros, which
+from lazyt.backends.cpu.library.conv_tiles_pack_ir import COLUMNS, PAIR, PAIR_SIZE
+from lazyt.backends.cpu.library.gemm_amx import SIDE, do, end, multiply
 from lazyt.backends.cpu.library.gemm_tile import FIELDS, HEAD
 from lazyt.backends.cpu.workspace import PARAMETERS, workspace_of
 
@@ -105,7 +105,7 @@ def _filter(f: Function, name: str) -> str:
                     f"i64 {arg['by_run']}, i64 {arg['by_row']}, ptr {own_y}, i64 {arg['b_row']}, i64 {pairs}, ptr {c})"
                 )
         _put(f, arg, sums, (c0, f.smin(channels, str(COLUMNS))), (t0, own), (o0, f.smin(features, str(COLUMNS))))
-    do(f, "tilerelease")
+    end(f)
     f.line("ret void")
     return f"define void @{name}({PARAMETERS}) nounwind {{\nentry:\n{f.text()}\n}}"
 

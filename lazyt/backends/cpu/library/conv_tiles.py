@@ -19,7 +19,7 @@ from lazyt.backends.cpu.library.conv_tiles_ir import (
     ROW_AT,
     ROW_SIZE,
     rows_text,
-)  # fmt: skip
+)
 from lazyt.backends.cpu.library.conv_tiles_pack_ir import (
     CHANNELS,
     COLUMNS,
@@ -31,7 +31,7 @@ from lazyt.backends.cpu.library.conv_tiles_pack_ir import (
     TAP_BYTES,
     filters_text,
     images_text,
-)  # fmt: skip
+)
 from lazyt.backends.cpu.library.gemm_amx import SIDE
 from lazyt.backends.cpu.library.gemm_tile import AT, SCRATCH
 from lazyt.backends.cpu.library.products import PRODUCT_GRAIN, Choice, Product, code_of, epilogue_alone, fill
@@ -43,8 +43,6 @@ from lazyt.ir.dtypes import bfloat16
 from lazyt.ir.symbolic import hint, uses_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lazyt.backends.common.products import Patches, Value
     from lazyt.backends.cpu.codegen.source import Source
     from lazyt.backends.cpu.library.conv_geometry import Phase
@@ -173,16 +171,16 @@ class Tiles(Product):
             "left": around.left, "rows": around.tall, "wide": around.wide,
         }  # fmt: skip
 
-    def _begin(self, values: list[int], at: Mapping[str, int], table: list[int], patches: Patches) -> int:
+    def _begin(self, values: list[int], table: list[int], patches: Patches) -> int:
         """Append the arguments, with what both operands are copied to and the result; where they begin."""
         b, c = self.bound, self.call
         first = len(table)
         table.extend(values)
         for name, operand in (("A", "X"), ("B", "B")):
-            patches.append((first + at[name], b.arena_base, b.offsets[c, operand]))
+            patches.append((first + AT[name], b.arena_base, b.offsets[c, operand]))
         if not self.choice.on_stack:
-            b._address(c.node, 0, c.node.dtype.itemsize, first + at["C"], patches)
-        patches.append((first + at["workspace"], b.arena_base, b.workspace_at))
+            b._address(c.node, 0, c.node.dtype.itemsize, first + AT["C"], patches)
+        patches.append((first + AT["workspace"], b.arena_base, b.workspace_at))
         return first
 
 
@@ -257,7 +255,7 @@ class TileConvolution(Tiles):
             "blocks": self._blocks, "a_step": beside * depth * PAIR_SIZE, "apart": right, "down_phase": down,
             "phases": math.prod(map(len, geometry.phases)),
         }  # fmt: skip
-        at = self._begin(fill(ROW_SIZE, AT | PLACE_AT | ROW_AT, values), AT, table, patches)
+        at = self._begin(fill(ROW_SIZE, AT | PLACE_AT | ROW_AT, values), table, patches)
         if c in b.kept_base:
             patches.append((at + AT["kept"], b.kept_base[c], 0))
         table[at + ROW_AT["shape"]] = len(table) - at

@@ -16,20 +16,19 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.looptext import Function, named
-from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.library import gemm_amx
 from lazyt.backends.cpu.library.conv_features_ir import PLACE_FIELDS, Driver
-from lazyt.backends.cpu.library.conv_tiles_pack_ir import COLUMNS, PAIR_SIZE, PAIRS
-from lazyt.backends.cpu.library.gemm_amx import SIDE, do
+from lazyt.backends.cpu.library.conv_tiles_pack_ir import COLUMNS, PAIR, PAIR_SIZE, PAIRS
+from lazyt.backends.cpu.library.gemm_amx import SIDE, do, multiply
 from lazyt.backends.cpu.library.gemm_epilogue import epilogue_text
 from lazyt.backends.cpu.library.gemm_tile import FIELDS, HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Entries after those of conv_features_ir.py: a configuration of the registers, blocks of 32 channels,
-# bytes from a place to its neighbour of the same phase, places between them in the result, rows from one of a phase to
-# the next, and the records of the phases.
+# Entries after those of conv_features_ir.py: a configuration of the registers, blocks of 32 channels, bytes from a
+# place to its neighbour of the same phase, places between them in the result, rows from one of a phase to the next, and
+# the records of the phases.
 ROW_FIELDS = ("shape", "blocks", "a_step", "apart", "down_phase", "phases", "records")
 ROW_AT = {name: HEAD + len(PLACE_FIELDS) + i for i, name in enumerate(ROW_FIELDS)}
 ROW_SIZE = HEAD + len(PLACE_FIELDS) + len(ROW_FIELDS)
@@ -40,7 +39,6 @@ RECORD = ("taps", "offsets", "filters", "first", "segments", "places")
 ENTRY = 16
 # Registers of A and of B, along each side of a tile.
 SIDES = (1, 2)
-PAIR = mem_type(PAIRS)
 
 
 def micros(write: Callable[[str, int, int], tuple[str, Function]]) -> tuple[list[str], set[str]]:
@@ -58,16 +56,6 @@ def which(f: Function, rows: str, columns: str) -> str:
     two_columns = f.let(f"zext i1 {f.let(f'icmp sgt i64 {columns}, {SIDE}')} to i64")
     at = f.let(f"add i64 {f.let(f'shl i64 {two_columns}, 1')}, {two_rows}")
     return f.load("ptr", f.at("ptr", "@micros", at))
-
-
-def multiply(f: Function, rows: list[str], a_step: str, columns: list[str], b_step: str) -> None:
-    """Add the products of a register of each row by one of each column."""
-    for j, b in enumerate(columns):
-        do(f, "tileloadd64", f"i8 {gemm_amx.B + j}", f"ptr {b}", f"i64 {b_step}")
-    for i, a in enumerate(rows):
-        do(f, "tileloadd64", f"i8 {gemm_amx.A + i}", f"ptr {a}", f"i64 {a_step}")
-        for j in range(len(columns)):
-            do(f, "tdpbf16ps", f"i8 {i * len(columns) + j}", f"i8 {gemm_amx.A + i}", f"i8 {gemm_amx.B + j}")
 
 
 def defined(name: str, params: str, f: Function) -> str:
@@ -111,7 +99,7 @@ class _Rows(Driver):
         do(self.f, "ldtilecfg", f"ptr {self.f.at('i64', '%args', self.arg['shape'])}")
 
     def _end(self) -> None:
-        do(self.f, "tilerelease")
+        gemm_amx.end(self.f)
 
     def _image(self, workspace: str, group: str, n0: str, i0: str, images: str) -> tuple[str, str, str]:
         f, arg = self.f, self.arg

@@ -51,6 +51,16 @@ def do(f: Function, instruction: str, *operands: str) -> None:
     f.line(f"call void {name}({', '.join(operands)})")
 
 
+def multiply(f: Function, rows: list[str], a_step: str, columns: list[str], b_step: str) -> None:
+    """Add the products of a register at each place of A by one at each of B, which rows are so many bytes apart."""
+    for j, b in enumerate(columns):
+        do(f, "tileloadd64", f"i8 {B + j}", f"ptr {b}", f"i64 {b_step}")
+    for i, a in enumerate(rows):
+        do(f, "tileloadd64", f"i8 {A + i}", f"ptr {a}", f"i64 {a_step}")
+        for j in range(len(columns)):
+            do(f, "tdpbf16ps", f"i8 {i * len(columns) + j}", f"i8 {A + i}", f"i8 {B + j}")
+
+
 def configuration(shapes: Mapping[int, tuple[int, int]]) -> bytes:
     """A configuration: so many rows, and elements in each, by the register."""
     values = bytearray(_CONFIGURATION)
@@ -166,14 +176,8 @@ class TileMicro(Micro):
 
     def _multiply(self, a: str, b: str) -> None:
         """Add the products of a step."""
-        f = self.f
-        for j in range(self.nv):
-            at = f.at(self.element, b, str(SIDE * j))
-            do(f, "tileloadd64", f"i8 {B + j}", f"ptr {at}", f"i64 {self.b_step}")
-        for i, row in enumerate(self._down(a, "%as")):
-            do(f, "tileloadd64", f"i8 {A + i}", f"ptr {row}", f"i64 {self.a_step}")
-            for j in range(self.nv):
-                do(f, "tdpbf16ps", f"i8 {self._sum(i, j)}", f"i8 {A + i}", f"i8 {B + j}")
+        columns = [self.f.at(self.element, b, str(SIDE * j)) for j in range(self.nv)]
+        multiply(self.f, self._down(a, "%as"), self.a_step, columns, self.b_step)
 
     def _store(self) -> None:
         for register, at in self.c:
