@@ -279,10 +279,14 @@ def runs_stepwise(steps: Sequence[Step]) -> bool:
     """
     if not all(backends[d].capabilities(d).first_run for d in {s.device for s in steps}):
         return False
-    computing = [s for s in steps if s.op not in (INPUT, ASSIGN, MODE)]
+    computing = _computing(steps)
     if any(hasattr(s.op, "expand") for s in computing):
         return False
     return not any(map(_is_product, computing)) or not any(map(_widens, computing))
+
+
+def _computing(steps: Sequence[Step]) -> list[Step]:
+    return [s for s in steps if s.op not in (INPUT, ASSIGN, MODE)]
 
 
 def _is_product(s: Step) -> bool:
@@ -301,7 +305,7 @@ def is_single(steps: Sequence[Step]) -> bool:
 
     Not where the plan of such a step is there already: that runs at once.
     """
-    computing = [s for s in steps if s.op not in (INPUT, ASSIGN, MODE)]
+    computing = _computing(steps)
     if len(computing) != 1 or not settings["tiers"]:
         return False
     s = computing[0]

@@ -90,12 +90,11 @@ def operands_of_call(scope: Scope | None, n: Node, reads: Reads) -> list[View]:
     a, (x, w) = n.attrs, n.operands
     assert isinstance(a, Convolution)
     found: list[View | None] = [None, None]
-    # NOTE: one of float32 computes what it reads of halves, if there are any, as float32: they are stored as such.
-    halves = x.dtype != n.dtype
+    halves = x.dtype != n.dtype  # which it copies, with zeros around an image, from wherever they lie
     if reads.views and n.op == "convolve" and a.groups == 1:
         image = None if any(a.padding) and not halves else _part_of_image(scope, x)
-        found = [image, _filters(scope, w, a, halves)]
-    if halves:
+        found = [image, _filters(scope, w, a, halves and reads.rounds)]
+    if halves and reads.rounds:
         found = [_rounded(y) if own is None else own for y, own in zip(n.operands, found, strict=True)]
     return [dense(y) if own is None else own for y, own in zip(n.operands, found, strict=True)]
 

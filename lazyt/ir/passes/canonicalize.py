@@ -287,8 +287,7 @@ class _Canonicalizer:
             if self.rewrites.convolutions and by_planes(self.b, n):
                 return self._with_padding(n, x, y)
             if self.rewrites.convolutions and in_phases(n):
-                own = self._of_halves(self.b.make(n.op, (x, y), a, n.shape, n.dtype))
-                return framed(self.b, n, x, y) if own.operands[0].dtype == n.dtype else own
+                return self._of_halves(n, x, y, a) or framed(self.b, n, x, y)
             wanted = self.rewrites.convolutions and n.op != "convolve_image" and not self._is_depthwise(n, x, y)
         else:
             wanted = self.rewrites.convolutions(n)
@@ -307,17 +306,18 @@ class _Canonicalizer:
         if n.op != "convolve_image" and (found := _framed(self.b, x)) is not None:
             x, more = found
             a = replace(a, padding=tuple(p + q for p, q in zip(a.padding, more, strict=True)))
-        return self._of_halves(self.b.make(n.op, (x, y), a, n.shape, n.dtype))
+        return self._of_halves(n, x, y, a) or self.b.make(n.op, (x, y), a, n.shape, n.dtype)
 
-    def _of_halves(self, n: Node) -> Node:
-        """The convolution n of float32 copies of bfloat16 as one of these, if it is wanted so."""
+    def _of_halves(self, n: Node, x: Node, y: Node, a: g.Convolution) -> Node | None:
+        """The convolution n, of float32 copies of bfloat16, as one of these; None where it is not so, or not wanted."""
         wanted = self.rewrites.half_convolutions
         if wanted is None or n.dtype != dtypes.float32:
-            return n
-        x, y = (before_cast(self.b, z) for z in n.operands)
-        if x is None or y is None or not x.dtype == y.dtype == dtypes.bfloat16 or not wanted(self.b, n):
-            return n
-        return self.b.make(n.op, (x, y), n.attrs, n.shape, n.dtype)
+            return None
+        p, q = (before_cast(self.b, z) for z in (x, y))
+        if p is None or q is None or not p.dtype == q.dtype == dtypes.bfloat16:
+            return None
+        made = self.b.make(n.op, (p, q), a, n.shape, n.dtype)
+        return made if wanted(self.b, made) else None
 
     def _part_of_places(self, n: Node, y: Node) -> Node:
         """A slice of a convolution that nobody else reads: the gradient of an input that had been padded."""
