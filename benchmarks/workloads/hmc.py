@@ -44,6 +44,12 @@ def _leapfrog(gradient: Callable[..., Any], w: Any, p: Any, x: Any, y: Any) -> t
     return w, p
 
 
+def _proposal(m: Any, gradient: Callable[..., Any], w: Any, p: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """The weights after all leaps, and the logarithm of the probability to take them."""
+    new, q = _leapfrog(gradient, w, p, x, y)
+    return new, _energy(m, w, x, y) + 0.5 * (p * p).sum() - _energy(m, new, x, y) - 0.5 * (q * q).sum()
+
+
 class _Chain:
     """The proposals are decided by `if`, on a number of Python."""
 
@@ -53,16 +59,13 @@ class _Chain:
         self.momenta, self.uniform = [peer.array(p) for p in momenta], uniform.tolist()
         self.start = peer.array(np.zeros_like(momenta[0]))
         self.x, self.y = peer.array(self.x), peer.array(self.y)
-        self.energy = peer.jit(lambda *xs: _energy(self.m, *xs))
-        self.leapfrog = peer.jit(lambda *xs: _leapfrog(gradient, *xs))
+        self.propose = peer.jit(lambda *xs: _proposal(self.m, gradient, *xs))
 
     def __call__(self) -> Any:
         w, chain = self.start, []
         for p, u in zip(self.momenta, self.uniform, strict=True):
-            new, q = self.leapfrog(w, p, self.x, self.y)
-            before = self.energy(w, self.x, self.y) + 0.5 * (p * p).sum()
-            after = self.energy(new, self.x, self.y) + 0.5 * (q * q).sum()
-            if np.log(u) < float(before - after):
+            new, gained = self.propose(w, p, self.x, self.y)
+            if np.log(u) < float(gained):
                 w = new
             chain.append(w)
         return self.peer.wait([self.m.stack(chain)])
@@ -81,8 +84,7 @@ def _scan(peer: Any, inputs: Inputs) -> Callable[[], Any]:
     def run(x: Any, y: Any, momenta: Any, uniform: Any) -> Any:
         def sample(w: Any, drawn: Any) -> Any:
             p, u = drawn
-            new, q = _leapfrog(gradient, w, p, x, y)
-            gained = _energy(m, w, x, y) + 0.5 * (p * p).sum() - _energy(m, new, x, y) - 0.5 * (q * q).sum()
+            new, gained = _proposal(m, gradient, w, p, x, y)
             w = m.where(m.log(u) < gained, new, w)
             return w, w
 

@@ -1,4 +1,5 @@
-"""The first run of a small program: each step by itself, interpreted or through a plan of its own; the same bits.
+"""The first run of a small program: each step by itself, interpreted or through a plan of its own; the same bits, but
+for products with a vector, which a plan of several steps may add up as it computes what it multiplies.
 
 Planning a program whole costs hundreds of microseconds a step, which a REPL or a test suite pays for programs that
 never come again. A step's plan is found by its operation, attributes, and the dtypes and ranks of its operands, so

@@ -12,6 +12,7 @@
     slice(convolve(x, w)) of places   -->  convolve(slice x, w)               (what nobody reads is not computed)
     matmul(a, b) transposed           -->  matmul(b transposed, a transposed) (its readers meet it row by row)
     matmul(a, a column)               -->  sum(a * the column) along rows     (where those lie in memory)
+    matmul(a, a column)               -->  matmul(the column as a row, a transposed)  (where those are short)
     matmul(a, b), many of 3 x 3       -->  sum(a * b)                         (or fewer rows, columns, terms)
     matmul(float32 of halves a, b)    -->  matmul(a, b)                       (which a backend reads as they are)
     matmul(halves a, b) as that half  -->  matmul(a, b) that gives the half   (where a library rounds it)
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 NEAR = 64
 # Matrices of at most so many rows, columns and terms of a sum are multiplied element by element, if they are so many.
 TINY, MANY = 3, 64
+# A matrix in memory, of as many rows, each of so many elements at most, is multiplied by a vector.
+FEW, SHORT = 16, 64
 
 Parts = tuple["Node", "Node"]
 # The results of a call of attention, of these operands, as a backend wants it; None: as products.
@@ -237,12 +240,24 @@ class _Canonicalizer:
         b, last = self.b, x.ndim - 1
         shape = (*x.shape[:-1], y.shape[-1])
         transposed = (*range(last - 1), last, last - 1)
-        column = y.shape[-1] == 1
-        matrix, vector = (x, b.permute(y, transposed)) if column else (b.permute(y, transposed), x)
+        if y.shape[-1] == 1:
+            matrix, vector = x, b.reshape(y, (*y.shape[:-2], 1, y.shape[-2]))
+        else:
+            matrix, vector = b.permute(y, transposed), x
         # From here on (..., m, k) and (..., 1, k).
+        if matrix.dtype == vector.dtype and self._lies_in_short_rows(matrix):
+            return b.reshape(b.matmul(vector, b.permute(matrix, transposed)), shape)
         if matrix.op != "permute" or not isinstance(matrix.attrs, g.Axes) or matrix.attrs.axes != transposed:
             return b.reshape(b.reduce("sum", b.mul(matrix, b.expand_to(vector, matrix.shape)), (last,)), shape)
         return b.reshape(b.matmul(vector, matrix.operands[0]), shape)
+
+    def _lies_in_short_rows(self, matrix: Node) -> bool:
+        """Whether a matrix (..., m, k) is in memory, and a product by a vector takes less time than a sum a row."""
+        found = matrix
+        while found.op == "reshape":
+            found = found.operands[0]
+        rows, length = matrix.shape[-2:]
+        return found.op == "input" and self.b.at_least(rows, FEW) and not self.b.at_least(length, SHORT + 1)
 
     def _is_tiny(self, n: Node) -> bool:
         """Whether a product is of many matrices that lanes along a row would leave empty; guarded either way.

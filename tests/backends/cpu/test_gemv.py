@@ -44,7 +44,18 @@ def library(x: lt.Tensor) -> list[str]:
 # A tail of every kind along both axes, more than one unit of columns, no rows.
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
-    ("m", "n", "k"), [(1, 1, 32), (1, 70, 33), (3, 5, 47), (8, 1000, 64), (2, 9, 1537), (1, 4100, 40), (0, 9, 64)]
+    ("m", "n", "k"),
+    [
+        (1, 1, 32),
+        (1, 70, 33),
+        (3, 5, 47),
+        (8, 1000, 64),
+        (2, 9, 1537),
+        (1, 4100, 40),
+        (0, 9, 64),
+        (1, 33, 2),
+        (1, 8, 5),
+    ],
 )
 def test_against_float64(m: int, n: int, k: int, dtype: str) -> None:
     a, b = array(m, k, dtype=dtype), array(n, k, dtype=dtype, seed=1)
@@ -54,7 +65,7 @@ def test_against_float64(m: int, n: int, k: int, dtype: str) -> None:
     assert (np.abs(z.numpy() - exact) <= (2 + k**0.5) * np.finfo(dtype).eps * size).all()
 
 
-@pytest.mark.parametrize(("m", "k"), [(gemv.MOST_ROWS + 1, 64), (1, 31), (1, 0)])
+@pytest.mark.parametrize(("m", "k"), [(gemv.MOST_ROWS + 1, 64), (2, 31), (1, 0)])
 def test_what_is_computed_otherwise(m: int, k: int) -> None:
     a, b = array(m, k), array(20, k, seed=1)
     z = lt.asarray(a) @ lt.asarray(b).T
@@ -128,6 +139,35 @@ def test_batches_and_strides() -> None:
     np.testing.assert_allclose(y.numpy(), a[:, :, ::2, :36] @ b[:, ::3, :36].swapaxes(1, 2), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("length", [1, 5, 16, 33, 100])
+def test_the_order_of_a_sum(length: int) -> None:
+    """Lane l of 16 adds up the products at l, l + 16, ...; the upper half of the lanes is added to the lower one."""
+    a, b = array(1, length), array(21, length, seed=1)
+    lanes = np.zeros((21, 16), np.float32)
+    for start in range(0, length, 16):
+        # NOTE: rounded twice, which is once but for one in 10^8.
+        products = a[:, start : start + 16].astype("f8") * b[:, start : start + 16]
+        own = lanes[:, : products.shape[1]]
+        own[:] = own + (products if tile_of(a.dtype, host_features()).fused else products.astype("f4"))
+    while lanes.shape[1] > 1:
+        half = lanes.shape[1] // 2
+        lanes = lanes[:, :half] + lanes[:, half:]
+    np.testing.assert_array_equal((lt.asarray(a) @ lt.asarray(b).T).numpy(), lanes.T)
+
+
+def test_a_vector_by_a_matrix_of_short_rows() -> None:
+    """Where that lies in memory; what a program computes is multiplied as it is added up."""
+    a, b = array(300, 20), array(20, seed=1)
+    x, v = lt.asarray(a), lt.asarray(b)
+    for f in (lambda: x @ v, lambda: v @ x.T, lambda: x.reshape(150, 40).reshape(300, 20) @ v):
+        z = f()
+        assert library(z) == ["generated dot products"]
+        np.testing.assert_allclose(z.numpy(), a @ b, rtol=1e-5, atol=1e-5)
+    long, few = lt.asarray(array(300, 65)), lt.asarray(array(15, 20))
+    for z in ((x * 2) @ v, long @ lt.asarray(array(65)), few @ v):
+        assert library(z) == []
+
+
 def test_nan_and_infinity_reach_their_elements_alone() -> None:
     a, b = array(2, 64), array(10, 64, seed=1)
     a[1, 3], b[4, 63] = np.nan, np.inf
@@ -155,8 +195,8 @@ def test_a_switch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("width", [16, 32, 64])
-def test_every_width_gives_the_same_bits(width: int, dtype: str) -> None:
-    m, n, k = 3, 75, 413
+@pytest.mark.parametrize(("m", "n", "k"), [(3, 75, 413), (1, 70, 20), (1, 79, 3)])
+def test_every_width_gives_the_same_bits(m: int, n: int, k: int, width: int, dtype: str) -> None:
     a, b = array(m, k, dtype=dtype), array(n, k, dtype=dtype, seed=1)
     tile = dataclasses.replace(tile_of(np.dtype(dtype), host_features(), width), fused="fma" in host_features())
     text, name = gemv_text(np.dtype(dtype), tile)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from lazyt.backends.common.products import Patches
     from lazyt.ir.passes.schedule import MatmulCall
 
-# Rows of A, at most, and lengths of them, at least: more rows are worth packing B for, and shorter ones have no whole
-# vectors. The same everywhere: whether a product is computed so decides on the order of its sums.
+# Rows of A, at most, and lengths of several, at least: more rows are worth packing B for, and so are some that have no
+# whole vectors. The same everywhere: whether a product is computed so decides on the order of its sums.
 MOST_ROWS = 8
 SHORTEST = 2 * LANES_SIZE  # bytes
 # Elements of B that a unit reads, and units that a thread takes at least.
@@ -27,7 +27,9 @@ def preferred(c: MatmulCall, choice: Choice) -> Choice:
     dtype = c.node.dtype
     if choice.tile is None or dtype.kind != "f" or choice.form != "row" or choice.pack_a or choice.pack_b != "across":
         return choice
-    if choice.sources != (None, None) or choice.m > MOST_ROWS or choice.k * dtype.itemsize < SHORTEST:
+    if choice.sources != (None, None) or choice.m > MOST_ROWS or choice.k < 1:
+        return choice
+    if choice.m > 1 and choice.k * dtype.itemsize < SHORTEST:
         return choice
     chosen: Choice = dataclasses.replace(choice, how="generated", on_stack=epilogue_alone(c), by_dots=True)
     return chosen

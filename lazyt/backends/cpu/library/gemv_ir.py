@@ -61,23 +61,43 @@ class _Dots(Micro):
         totals = [
             f.let(f"phi {self.vector} [ {x}, %{whole} ], [ {y}, %part ]") for x, y in zip(sums, partial, strict=True)
         ]
-        for place, total in zip(places, totals, strict=True):
-            f.line(f"store {e} {self._folded(total)}, ptr {f.at(e, '%c', place)}, align {self.size}")
+        self._store(totals)
         f.line("ret void")
         head = "i64 %length, i64 %k, ptr %a, ptr %b, i64 %bs, i64 %last, ptr %c"
         return f"define internal void @dots({head}) nounwind {{\nentry:\n{f.text()}\n}}"
 
-    def _folded(self, x: str) -> str:
-        """The sum of the lanes: the upper half is added to the lower one until one is left."""
-        f, lanes = self.f, self.lanes
-        while lanes > 1:
-            kind, lanes = f"<{lanes} x {self.element}>", lanes // 2
-            halves = []
-            for first in (0, lanes):
-                picks = ", ".join(f"i32 {first + i}" for i in range(lanes))
-                halves.append(f.let(f"shufflevector {kind} {x}, {kind} poison, <{lanes} x i32> <{picks}>"))
-            x = f.let(f"fadd <{lanes} x {self.element}> {halves[0]}, {halves[1]}")
-        return f.let(f"extractelement <1 x {self.element}> {x}, i32 0")
+    def _store(self, totals: list[str]) -> None:
+        """Store the sums of the lanes of each, but for those behind the last."""
+        f, kind, bits = self.f, f"<{self.nv} x {self.element}>", f"<{self.nv} x i1>"
+        name = f"llvm.masked.store.v{self.nv}{self.suffix.removeprefix(f'v{self.lanes}')}.p0"
+        f.body.declare(f"declare void @{name}({kind}, ptr, {bits})")
+        mask = f.mask(self.nv, f.let("add i64 %last, 1"))
+        f.line(f"call void @{name}({kind} {self._folded(totals)}, ptr align {self.size} %c, {bits} {mask})")
+
+    def _folded(self, parts: list[str]) -> str:
+        """The sum of the lanes of each part, side by side: upper halves are added to lower ones until one is left.
+
+        Two parts are folded at once, into the halves of one vector, then two of these into quarters, and so on.
+        """
+        width, lanes = self.lanes, self.lanes
+        while width > 1:
+            width //= 2
+            pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
+            parts = [self._halved(pair, lanes, width) for pair in pairs]
+            lanes = lanes * len(pairs[0]) // 2
+        (sums,) = parts
+        return sums
+
+    def _halved(self, parts: list[str], lanes: int, width: int) -> str:
+        """Groups of twice `width` lanes, of one vector or two, folded into groups of `width`."""
+        f, kind = self.f, f"<{lanes} x {self.element}>"
+        first, second = parts[0], parts[1] if len(parts) > 1 else "poison"
+        lower = [i for i in range(lanes * len(parts)) if i // width % 2 == 0]
+        halves = []
+        for shift in (0, width):
+            picks = ", ".join(f"i32 {i + shift}" for i in lower)
+            halves.append(f.let(f"shufflevector {kind} {first}, {kind} {second}, <{len(lower)} x i32> <{picks}>"))
+        return f.let(f"fadd <{len(lower)} x {self.element}> {halves[0]}, {halves[1]}")
 
 
 def _driver(dtype: np.dtype, dots: _Dots, name: str) -> tuple[str, set[str]]:
