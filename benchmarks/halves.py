@@ -1,11 +1,12 @@
-"""bfloat16 beside float32: products, and training steps under autocast, lazyt's and PyTorch's.
+"""bfloat16 beside float32: products, and training steps under autocast or rounding operands, lazyt's and PyTorch's.
 
     python -m benchmarks.halves [--peer PYTHON] [--threads 2] [--seconds 1] [--turns 3] [--only ROW ...] [--quick]
 
 `--peer` is a Python that has PyTorch; by default this one, and PyTorch is skipped by name where it is not installed.
-Each library runs in processes of its own, in turns, and each process times both dtypes call by call, in turns; the best
-of each counts. `ratio` is bfloat16's time over float32's. Where lazyt multiplies pairs of bfloat16 (by AMX, or AVX-512)
-it should be below 1, and at most 1.1 elsewhere: 1 is returned where lazyt's is not.
+Each library runs in processes of its own, in turns, and each process times all three call by call, in turns; the best
+of each counts. `medium` is float32 with the precision 'medium' of products and convolutions. `ratio` is bfloat16's time
+over float32's. Where lazyt multiplies pairs of bfloat16 (by AMX, or AVX-512) it should be below 1, and at most 1.1
+elsewhere: 1 is returned where lazyt's is not.
 """
 
 from __future__ import annotations
@@ -24,18 +25,39 @@ from benchmarks.core import Inputs, seeded
 from benchmarks.peers import PEERS, THREAD_VARIABLES
 from benchmarks.workloads import gpt, mlp, networks, resnet, steps, unet
 
-DTYPES = ("float32", "bfloat16")
+WAYS = ("float32", "medium", "bfloat16")
 MOST = {True: 1.0, False: 1.1}  # by whether the processor multiplies pairs of bfloat16
 
 Call = Callable[[], Any]
 
 
+def _at(peer: Any, way: str, call: Call) -> Call:
+    """The call, with the precision of its way."""
+    m = peer.module
+
+    def set_precision(precision: str) -> None:
+        m.set_float32_matmul_precision(precision)
+        if peer.name == "lazyt":
+            m.set_float32_convolution_precision(precision)
+        else:
+            m.backends.mkldnn.conv.fp32_precision = "bf16" if precision == "medium" else "ieee"
+
+    def timed() -> Any:
+        set_precision("medium")
+        try:
+            return call()
+        finally:
+            set_precision("highest")
+
+    return timed if way == "medium" else call
+
+
 def _product(n: int) -> Callable[[Any, str, bool], tuple[Call, float]]:
     """n x n by n x n, of arrays in the dtype; the operations of a call."""
 
-    def build(peer: Any, dtype: str, quick: bool) -> tuple[Call, float]:
+    def build(peer: Any, way: str, quick: bool) -> tuple[Call, float]:
         size, m = 32 if quick else n, peer.module
-        half = getattr(m, dtype)
+        half = getattr(m, "float32" if way == "medium" else way)
         x, y = (peer.array(seeded((size, size), i)) for i in (1, 2))
         x, y = (v.to(half) if hasattr(v, "to") else v.astype(half) for v in (x, y))
         return lambda: peer.wait(x @ y), 2.0 * size**3
@@ -48,11 +70,11 @@ def _step(
 ) -> Callable[[Any, str, bool], tuple[Call, float]]:
     """A training step, its forward pass under autocast."""
 
-    def build(peer: Any, dtype: str, quick: bool) -> tuple[Call, float]:
+    def build(peer: Any, way: str, quick: bool) -> tuple[Call, float]:
         found = inputs(quick)
 
         def under(module: Any, model: Any, *data: Any) -> Any:
-            lower = dtype != "float32"
+            lower = way == "bfloat16"
             with module.amp.autocast("cpu", dtype=module.bfloat16) if lower else nullcontext():
                 return loss(module, model, *data)
 
@@ -81,22 +103,23 @@ ROWS: dict[str, Callable[[Any, str, bool], tuple[Call, float]]] = {
 
 
 def times(library: str, row: str, threads: int, seconds: float, quick: bool) -> dict[str, float]:
-    """The best time of a call in each dtype, the dtypes taking turns; and the operations of a call."""
+    """The best time of a call in each way, the ways taking turns; and the operations of a call."""
     peer = PEERS[library](threads)
     calls = {}
-    for dtype in DTYPES:
-        calls[dtype], flops = ROWS[row](peer, dtype, quick)
+    for way in WAYS:
+        call, flops = ROWS[row](peer, way, quick)
+        calls[way] = _at(peer, way, call)
         for _ in range(4):
-            calls[dtype]()
-    best = dict.fromkeys(DTYPES, float("inf"))
+            calls[way]()
+    best = dict.fromkeys(WAYS, float("inf"))
     end = perf_counter() + seconds
     while perf_counter() < end:
-        for dtype, call in calls.items():
-            call()  # the caches have the other dtype's data
+        for way, call in calls.items():
+            call()  # the caches have another way's data
             for _ in range(2):
                 start = perf_counter()
                 call()
-                best[dtype] = min(best[dtype], perf_counter() - start)
+                best[way] = min(best[way], perf_counter() - start)
     return {**best, "flops": flops}
 
 
@@ -123,9 +146,9 @@ def _how_pairs_are_multiplied() -> str:
 
 def line_of(row: str, library: str, best: dict[str, float]) -> str:
     """What is printed of a library: its times, their ratio, and the rate of bfloat16."""
-    single, half = (best[d] for d in DTYPES)
+    single, _, half = (best[way] for way in WAYS)
     rate = best["flops"] / half / 1e9
-    took = f"float32 {single * 1e3:9.3f} ms  bfloat16 {half * 1e3:9.3f} ms"
+    took = "  ".join(f"{way} {best[way] * 1e3:9.3f} ms" for way in WAYS)
     return f"{row:17} {library:6} {took}  ratio {half / single:5.2f}  {rate:7.1f} GFLOP/s"
 
 

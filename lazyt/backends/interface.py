@@ -61,6 +61,8 @@ class Capabilities:
     alike_products: bool = False  # a product reads two operands of one half, and gives float32 or that half
     # Which convolutions read bfloat16, and give float32 (see `Rewrites`); the others read float32 copies.
     half_convolutions: Callable[[Builder, Node], bool] | None = None
+    # Which float32 products, whose operands may be rounded to bfloat16, are faster so (see `Mode.rounded`).
+    rounded_products: Callable[[Builder, Node], bool] | None = None
     light_functions: bool = False  # a kernel computes elementary functions as fast as it reads what they give
     # Between two launches a value may lie in the host's memory, copied beside the kernels (see ir/passes/offload.py).
     offload: bool = False

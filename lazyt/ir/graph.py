@@ -216,6 +216,7 @@ class Origin:
     local: bool = False
     draw: Draw | None = None  # whether, and how, a backward may read it in few bits
     construct: str = ""  # of a user's kernel: what may fail at the sync, and where it stands
+    rounded: tuple[str, ...] = ()  # of what the operands may be rounded (see `Mode.rounded`)
 
     def __str__(self) -> str:
         return str(self.site)
@@ -225,7 +226,9 @@ def pulled(origin: Any, local: bool = False) -> Any:
     """The origin of the nodes that pull a cotangent back through a node of this origin (`local`: of those without)."""
     if not isinstance(origin, Origin):
         return origin
-    return Origin(origin.name, origin.site, True, origin.step, local=local, draw=origin.draw)
+    return Origin(
+        origin.name, origin.site, True, origin.step, local=local, draw=origin.draw, rounded=origin.rounded
+    )  # fmt: skip
 
 
 class Node:

@@ -16,7 +16,8 @@ from lazyt.runtime.decorators import Context
 from lazyt.runtime.device import Device
 from lazyt.runtime.sync_report import SyncReport
 from lazyt.tracing.call_site import user_site
-from lazyt.tracing.current import restore_device, restore_grad_mode, set_device, set_grad_mode
+from lazyt.tracing.current import restore_device, restore_grad_mode, set_device, set_grad_mode, set_mode
+from lazyt.tracing.mode import FIRST
 from lazyt.tracing.record import is_grad_enabled
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import local
@@ -312,11 +313,12 @@ def get_num_threads() -> int:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """How exactly a GPU multiplies float32 matrices: 'highest' (float32, the default), 'high' or 'medium' (tf32).
+    """How exactly float32 matrices are multiplied: 'highest' (as float32, the default), 'high' or 'medium'.
 
-    As `torch.set_float32_matmul_precision`, for the whole process. It holds for products that run from now on, those
-    that are pending too. tf32 rounds operands to 10 bits of mantissa and adds in float32; on the CPU nothing changes.
-    ValueError for another word.
+    With 'medium' a CPU that has AMX rounds operands to bfloat16 (7 bits of mantissa) and adds in float32, forward and
+    backward, where that is faster: in products of 16 rows and sums of 32 terms, or more. It holds for what is recorded
+    from now on, by this thread and those that start later. With 'high' or 'medium' a GPU rounds them to tf32 (10 bits)
+    in products that run from now on. ValueError for another word. As `torch.set_float32_matmul_precision`.
 
     >>> import lazyt as lt
     >>> lt.set_float32_matmul_precision("highest")
@@ -325,10 +327,11 @@ def set_float32_matmul_precision(precision: str) -> None:
         words = ", ".join(map(repr, precisions.PRECISIONS))
         raise ValueError(f"set_float32_matmul_precision: {precision!r} is none of {words}")
     precisions.set_precision(precision)
+    _round("products", precision == "medium")
 
 
 def get_float32_matmul_precision() -> str:
-    """How exactly a GPU multiplies float32 matrices. As `torch.get_float32_matmul_precision`.
+    """How exactly float32 matrices are multiplied. As `torch.get_float32_matmul_precision`.
 
     >>> import lazyt as lt
     >>> lt.get_float32_matmul_precision()
@@ -338,12 +341,13 @@ def get_float32_matmul_precision() -> str:
 
 
 def set_float32_convolution_precision(precision: str) -> None:
-    """How exactly float32 convolutions are computed: 'highest' (each window a sum, the default) or 'high'.
+    """How exactly float32 convolutions are computed: 'highest' (each window a sum, the default), 'high' or 'medium'.
 
     With 'high' a window of 3 x 3 and stride 1 may go by Winograd's algorithm, F(4 x 4, 3 x 3): a quarter of the
-    multiply-adds, forward and backward, and about five times the rounding errors, so other bits. It is used on the CPU
-    where it is faster. For the whole process, and for what is recorded from now on; derivatives are computed as
-    their convolution. ValueError for another word.
+    multiply-adds, forward and backward, and about five times the rounding errors, so other bits. With 'medium' a CPU
+    that has AMX may also round images and filters to bfloat16 (7 bits of mantissa), and add in float32. Each is used on
+    the CPU where it is faster, for what is recorded from now on ('medium': by this thread and those that start later);
+    derivatives are computed as their convolution. ValueError for another word.
 
     >>> import lazyt as lt
     >>> lt.set_float32_convolution_precision("highest")
@@ -352,6 +356,14 @@ def set_float32_convolution_precision(precision: str) -> None:
         words = ", ".join(map(repr, precisions.CONVOLUTIONS))
         raise ValueError(f"set_float32_convolution_precision: {precision!r} is none of {words}")
     precisions.set_convolutions(precision)
+    _round("convolutions", precision == "medium")
+
+
+def _round(what: str, allowed: bool) -> None:
+    """Allow to round the operands of products or of convolutions, or do not."""
+    rounded = tuple(sorted({*FIRST[0].rounded, what} if allowed else {*FIRST[0].rounded} - {what}))
+    FIRST[0] = FIRST[0].near["rounded", rounded]
+    set_mode("rounded", rounded)
 
 
 def get_float32_convolution_precision() -> str:

@@ -115,6 +115,7 @@ def options_for(device: str, fused: bool, settle: bool = False, prefetch: bool =
         can.share, backend.prefetch if prefetch and not settings["interpret"] else None,
         alike=can.alike_products, offload=can.offload, light=can.light_functions,
         winograd=can.winograd, views=can.convolution_views, half_convolutions=can.half_convolutions,
+        rounded_products=can.rounded_products,
     )  # fmt: skip
 
 
@@ -160,7 +161,7 @@ class OneStep:
         self.recipes: dict[Extents, Recipe] = {}
 
     def _planned(self, s: Step, low: Lowered, operands: Sequence[Data]) -> Program:
-        low.builder.site = g.Origin(s.op.name, self.line)
+        low.builder.site = g.Origin(s.op.name, self.line, rounded=s.mode.rounded)
         at = 0
         distinct = dict.fromkeys(x for x in s.operands if isinstance(x, Slot))
         for i, (x, d) in enumerate(zip(distinct, operands, strict=True)):

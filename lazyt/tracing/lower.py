@@ -46,7 +46,7 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any])
         if draw is not None and (draw.seed, s.device) in told:
             node, averages = told[draw.seed, s.device]
             draw = replace(draw, told=node, averages=averages)
-        low.builder.site = g.Origin(s.op.name, s.site, step=s.index, draw=draw)
+        low.builder.site = g.Origin(s.op.name, s.site, step=s.index, draw=draw, rounded=s.mode.rounded)
         low.starts.append(len(low.builder.nodes))
         if s.op is INPUT:
             _lower_input(low, s)

@@ -34,11 +34,13 @@ class Mode:
     chosen: tuple[tuple[str, str], ...] = ()
     memory: Any = None  # the budget that plans stay within: a `Budget` of lazyt/runtime/memory_budget.py
     library: Any = None  # kernels that take the place of others (`lazyt.library.scoped`): an `Overrides`
+    # Of what the float32 operands may be rounded to bfloat16, where that is faster: 'convolutions', 'products', both.
+    rounded: tuple[str, ...] = ()
 
     # The fields that change what is recorded, and not what a recorded step computes.
     ONLY_RECORDING: ClassVar[frozenset[str]] = frozenset(("autocast", "chosen", "grad", "inference", "library"))
     FIELDS: ClassVar[tuple[str, ...]] = (
-        "grad", "device", "autocast", "inference", "chosen", "memory", "compress", "library",
+        "grad", "device", "autocast", "inference", "chosen", "memory", "compress", "library", "rounded",
     )  # fmt: skip
 
     # By (name of a field, value), the modes that differ from this one in that field.
@@ -110,3 +112,5 @@ class Near(dict[tuple[str, Any], Mode]):
 _modes: WeakValueDictionary[tuple[Any, ...], Mode] = WeakValueDictionary()
 _lock = process_lock()
 DEFAULT = Mode()
+# That in which a thread begins.
+FIRST = [DEFAULT]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt.forking import process_lock
 from lazyt.interrupts import uninterrupted
 from lazyt.tracing.commit import carry_out, prepared
-from lazyt.tracing.mode import DEFAULT, Mode
+from lazyt.tracing.mode import DEFAULT, FIRST, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -522,6 +522,9 @@ class _Owner:
 def _adopt() -> Trace:
     """A trace for a new thread: one whose thread is gone (its trie knows programs already), or a new one."""
     trace = _free.pop() if _free else Trace()
+    if FIRST[0] is not trace.mode:
+        # NOTE: the first step finds that the root is of another mode.
+        trace.mode, trace.pos.next, trace.pos.again = FIRST[0], NONE, None
     if next(_adopted):
         several[:] = [True]
     owner = _Owner(trace)

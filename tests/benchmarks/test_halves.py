@@ -16,6 +16,6 @@ def test_a_row_of_small_products(capfd):
 
 
 def test_a_line_has_the_ratio_and_the_rate():
-    found = halves.line_of("mlp step", "torch", {"float32": 2e-3, "bfloat16": 1e-3, "flops": 4e9})
+    found = halves.line_of("mlp step", "torch", {"float32": 2e-3, "medium": 1.5e-3, "bfloat16": 1e-3, "flops": 4e9})
     assert "ratio  0.50" in found
     assert "4000.0 GFLOP/s" in found

@@ -54,6 +54,17 @@ Which convolutions go by it depends on their sizes alone (channels, features, pl
 images), not on threads or on what ran before, and `explain()` names them: `winograd_convolve`. So bits are the same
 from run to run. `tests/ir/test_winograd_calls.py` and `tests/backends/cpu/test_winograd.py` assert this.
 
+## Float32 products of rounded operands
+
+After `lt.set_float32_matmul_precision("medium")` a processor with AMX for bfloat16 rounds the operands of float32
+products to bfloat16 (to nearest even, 7 bits of mantissa), and sums up in float32: products of at least 16 rows and 32
+terms, those of gradients too. Each operand has an error of 2^-8 of itself at most, so a result one of 2^-7 times the
+sum of the absolute products, beside the rounding of its sums, which is that of the next section. After
+`lt.set_float32_convolution_precision("medium")` so do the convolutions that the next section names, and their
+gradients. All else keeps its bits; elsewhere, and for float64, complex numbers and attention, nothing changes.
+`explain()` says `by AMX`. The bits are those of a product of float32 copies of bfloat16:
+`tests/backends/cpu/test_rounded_operands.py` asserts that.
+
 ## Products of float16 and bfloat16
 
 A product (and a convolution, and attention) of halves takes each operand exactly as float32, sums up in float32, and is

@@ -18,8 +18,8 @@ def precision() -> str:
     return _precision[0]
 
 
-# Of convolutions: what is not 'highest' may be Winograd's (see ir/winograd.py).
-CONVOLUTIONS = ("highest", "high")
+# Of convolutions: what is not 'highest' may be Winograd's (see ir/winograd.py); 'medium' may be of bfloat16.
+CONVOLUTIONS = ("highest", "high", "medium")
 _convolutions = ["highest"]
 
 

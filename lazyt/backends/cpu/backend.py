@@ -83,6 +83,11 @@ def _half_convolutions(builder: Builder, node: Node) -> bool:
     return conv_tiles.are_wanted(builder, node)
 
 
+def _rounded_products(builder: Builder, node: Node) -> bool:
+    _require_llvm()
+    return pair_products.are_rounded(builder, node)
+
+
 def _share_of(call: KernelCall) -> float:
     _require_llvm()
     return needs.share_of(call)
@@ -100,8 +105,8 @@ def _capabilities(gemm: bool) -> Capabilities:
     return Capabilities(
         convolutions=gemm, winograd=gemm, convolution_views=gemm, attention=_attention_calls, epilogues=True,
         stage_reuse=True, vector_products=True, packed_products=True, half_products=gemm, share=_share_of,
-        half_convolutions=_half_convolutions if gemm else None, joined_axes=True, first_run=True, replay=True,
-        donation=True,
+        half_convolutions=_half_convolutions if gemm else None, rounded_products=_rounded_products if gemm else None,
+        joined_axes=True, first_run=True, replay=True, donation=True,
     )  # fmt: skip
 
 

@@ -6,9 +6,15 @@ import ctypes
 import platform
 import sys
 from functools import cache
+from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cpu.library.gemm_amx import LENGTH, ROWS
+
+if TYPE_CHECKING:
+    from lazyt.ir.builder import Builder
+    from lazyt.ir.graph import Node
 
 # Linux grants AMX's registers to a process that asks: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
@@ -20,6 +26,12 @@ def dot_products() -> str:
         return "tiles"
     # NOTE: where there is AMX, the instruction of AVX-512 takes longer than float32's two.
     return "native" if "avx512bf16" in host_features() and "amx-bf16" not in host_features() else ""
+
+
+def are_rounded(b: Builder, n: Node) -> bool:
+    """Whether the operands of a float32 product, rounded to bfloat16, are multiplied in less time."""
+    x = n.operands[0]
+    return dot_products() == "tiles" and b.at_least(x.shape[-2], ROWS) and b.at_least(x.shape[-1], LENGTH)
 
 
 def are_granted() -> bool:

@@ -18,8 +18,10 @@
     matmul(halves a, b) as that half  -->  matmul(a, b) that gives the half   (where a library rounds it)
     convolve(pad(x, 0), w)            -->  convolve(x, w) with padding        (where a library computes it)
     convolve(float32 of halves x, w)  -->  convolve(x, w)                     (where a backend wants it so)
+    convolve(float32 x, w), matmul    -->  the same of bfloat16(x), bfloat16(w) (where the program allows that, and a
+                                           backend wants it so; all other rules leave values as they are)
 
-No rule changes a value. Library calls, products through BLAS and outputs take whole complex
+Library calls, products through BLAS and outputs take whole complex
 arrays.
 """
 
@@ -34,6 +36,7 @@ from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import HALVES, before_cast, by_products as attention_by_products, halved, is_attention
 from lazyt.ir.builder import Builder
+from lazyt.ir.passes.half_operands import OperandBuilder, may_be_rounded
 from lazyt.ir.passes.lower_convolution import by_one_place, by_products, is_depthwise
 from lazyt.ir.passes.phases import by_planes, framed, in_phases
 from lazyt.ir.prims import CONVOLUTIONS, MOVEMENT
@@ -42,8 +45,6 @@ from lazyt.ir.symbolic import hint, product
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import numpy as np
 
     from lazyt.ir.graph import Node
     from lazyt.ir.symbolic import Scope
@@ -75,6 +76,8 @@ class Rewrites:
     alike: bool = False  # both operands are one half then, and the product may give that half
     # Which convolutions read bfloat16 themselves, not float32 copies of them; None: none.
     half_convolutions: Callable[[Builder, Node], bool] | None = None
+    # Which products of float32 read bfloat16 instead, where the program allows that (`Mode.rounded`); None: none.
+    rounded_products: Callable[[Builder, Node], bool] | None = None
 
 
 USUAL = Rewrites()
@@ -133,24 +136,9 @@ def _is_one(n: Node) -> bool:
     return isinstance(n.attrs, g.Constant) and n.attrs.value == 1
 
 
-class _Builder(Builder):
-    """A builder whose products are of halves where operands are float32 copies of such; if `alike`, of one half."""
-
-    def __init__(self, scope: Scope | None, alike: bool) -> None:
-        super().__init__(scope)
-        self.alike = alike
-
-    def matmul(self, a: Node, b: Node, dtype: np.dtype | None = None) -> Node:
-        if a.dtype == b.dtype == dtypes.float32:
-            p, q = (before_cast(self, x) or x for x in (a, b))
-            if p.dtype == q.dtype or not self.alike:
-                a, b = p, q
-        return super().matmul(a, b, dtype)
-
-
 class _Canonicalizer:
     def __init__(self, scope: Scope | None, rewrites: Rewrites) -> None:
-        self.b = _Builder(scope, rewrites.alike) if rewrites.halves else Builder(scope)
+        self.b = OperandBuilder(scope, rewrites.halves, rewrites.alike, rewrites.rounded_products)
         self.rewrites = rewrites
         self.results: dict[Node, tuple[Node, ...]] = {}  # old call -> new results, where it is no call any more
         self.readers: Counter[Node] = Counter()  # old -> how many read it
@@ -159,6 +147,7 @@ class _Canonicalizer:
         self.wholes: dict[Node, Node] = {}
 
     def visit(self, n: Node) -> None:
+        self.b.rounds = may_be_rounded(n)
         if n.op in ("stop", "track", "normalized"):
             self._same(n, n.operands[0])
         elif n.op == "known":
@@ -324,11 +313,11 @@ class _Canonicalizer:
         return self._of_halves(n, x, y, a) or self.b.make(n.op, (x, y), a, n.shape, n.dtype)
 
     def _of_halves(self, n: Node, x: Node, y: Node, a: g.Convolution) -> Node | None:
-        """The convolution n, of float32 copies of bfloat16, as one of these; None where it is not so, or not wanted."""
+        """The convolution n as one of bfloat16: of what its operands are copies of, or may be rounded to; else None."""
         wanted = self.rewrites.half_convolutions
         if wanted is None or n.dtype != dtypes.float32:
             return None
-        p, q = (before_cast(self.b, z) for z in (x, y))
+        p, q = (self.b.as_bfloat16(z) if self.b.rounds else before_cast(self.b, z) for z in (x, y))
         if p is None or q is None or not p.dtype == q.dtype == dtypes.bfloat16:
             return None
         made = self.b.make(n.op, (p, q), a, n.shape, n.dtype)

@@ -41,7 +41,9 @@ class Options:
     prefetch: Callable[[Graph, Scope | None, Reads], None] | None = None
     # Of products of halves: both operands are one half, and none is rounded while it is read.
     alike: bool = False
-    half_convolutions: Callable[[Builder, Node], bool] | None = None  # of the backend, see `Rewrites`
+    # Of the backend, see `Rewrites`.
+    half_convolutions: Callable[[Builder, Node], bool] | None = None
+    rounded_products: Callable[[Builder, Node], bool] | None = None
     # So many outputs at the end are the gradients of those before them, (values, gradients), for a later backward.
     later: tuple[int, int] | None = None
     winograd: bool = False  # of the backend: it computes Winograd's convolutions
@@ -57,7 +59,7 @@ class Options:
         slices, halves = self.on("slices"), self.on("halves")
         return Rewrites(
             self.convolutions, self.attention, cover, transpose, vectors, slices, halves, halves and self.alike,
-            self.half_convolutions if halves else None,
+            self.half_convolutions if halves else None, self.rounded_products if halves else None,
         )  # fmt: skip
 
     @property

@@ -1,0 +1,62 @@
+"""Products that read halves: of what they are float32 copies of, or may be rounded to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lazyt.ir import dtypes, graph as g
+from lazyt.ir.attention import before_cast
+from lazyt.ir.builder import Builder
+from lazyt.ir.prims import CONVOLUTIONS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lazyt.ir.graph import Node
+    from lazyt.ir.symbolic import Scope
+
+Wanted = Callable[[Builder, "Node"], bool]
+
+
+def may_be_rounded(n: Node) -> bool:
+    """Whether the program allows to round the operands of a product or a convolution to bfloat16."""
+    rounded = n.site.rounded if n.dtype == dtypes.float32 and isinstance(n.site, g.Origin) else ()
+    return ("products" if n.op == "matmul" else "convolutions" if n.op in CONVOLUTIONS else "") in rounded
+
+
+class OperandBuilder(Builder):
+    """A builder whose products, if `halves`, are of halves where operands are float32 copies of such.
+
+    alike: only where both are one half. wanted: which products of float32 are to be of bfloat16, while `rounds` is on.
+    """
+
+    def __init__(self, scope: Scope | None, halves: bool, alike: bool, wanted: Wanted | None) -> None:
+        super().__init__(scope)
+        self.halves, self.alike, self.wanted = halves, alike, wanted
+        self.rounds = False
+
+    def matmul(self, a: Node, b: Node, dtype: np.dtype | None = None) -> Node:
+        if not self.halves or not a.dtype == b.dtype == dtypes.float32:
+            return super().matmul(a, b, dtype)
+        p, q = (before_cast(self, x) or x for x in (a, b))
+        if p.dtype == q.dtype or not self.alike:
+            a, b = p, q
+        made = super().matmul(a, b, dtype)
+        if not self.rounds or self.wanted is None or dtypes.float16 in (a.dtype, b.dtype):
+            return made
+        return super().matmul(self.as_bfloat16(a), self.as_bfloat16(b)) if self.wanted(self, made) else made
+
+    def as_bfloat16(self, x: Node) -> Node:
+        """x rounded, before it is moved; what it was cast from, if that was bfloat16."""
+        found = before_cast(self, x)
+        if found is not None and found.dtype == dtypes.bfloat16:
+            return found
+        moved = []
+        while x.op in ("permute", "reshape", "expand"):
+            moved.append(x)
+            x = x.operands[0]
+        x = self.cast(x, dtypes.bfloat16)
+        for n in reversed(moved):
+            x = self.make(n.op, (x,), n.attrs, n.shape, x.dtype)
+        return x
