@@ -15,6 +15,10 @@ KC = 384
 # Blocks of them that a tile of C meets one after another: those of B are packed together.
 BLOCKS = 3
 DEPTH = BLOCKS * KC
+# Rows of a unit, at most: its part of A stays in the second-level cache.
+DEEP = 384
+# Operands up to this many bytes are read where they lie: they stay in the second-level cache.
+NEAR = 1 << 16
 # Rows of B that a tall micro-kernel asks for ahead of their use: a panel does not fit into the first-level cache.
 PREFETCH = 12
 # A finished part of C that is never in the result's memory has at most this many bytes: of a product, of a convolution.

@@ -24,11 +24,12 @@ from lazyt.backends.cpu.library.gemm_pack import pack_text
 from lazyt.backends.cpu.library.gemm_tile import (
     AT,
     CHUNK,
+    DEEP,
     DEPTH,
     FINISHED,
     HEAD,
-    KC,
     MAX_ARGUMENTS,
+    NEAR,
     PACK_AT,
     PACK_B,
     PACK_HEAD,
@@ -42,6 +43,7 @@ from lazyt.backends.cpu.library.gemm_tile import (
     Tile,
     tile_of,
 )
+from lazyt.backends.cpu.library.product_costs import blas_cycles, generated_cycles
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.backends.math.elements import BFLOAT16
 from lazyt.forking import cached_property
@@ -66,12 +68,9 @@ PANEL = 1 << 20
 READ = 4
 # A unit of a generated product has about this many multiply-adds (20 us), if there are enough of them to share.
 UNIT = 1 << 21
-# Rows and columns of a unit, at most: its part of A stays in the second-level cache, and so does a packed group of B.
-DEEP = 384
+# Columns of a unit, at most: a packed group of B stays in the second-level cache.
 WIDE = 512
-# Operands up to this many bytes are read where they lie: they stay in the second-level cache.
-NEAR = 1 << 16
-# ... and so are larger ones, if at most this many rows of A meet them.
+# Operands of more than NEAR bytes are read where they lie, too, if at most this many rows of A meet them.
 MANY = 40
 # A right operand that is converted is packed if more tiles than so many read it: halves, and float32 that is rounded.
 SOME = 4
@@ -87,23 +86,6 @@ MOST_ROWS = 8
 # ... and one that is read in place if its rows are this far apart (or a multiple): 32 of them have few sets of the
 # first-level cache.
 CROWDED = 2048
-
-# The cost model, in cycles.
-PACK_CYCLES = {"": 0.0, "panel": 0.5, "across": 0.6}
-MICRO_CYCLES = 120  # a call of a micro-kernel, and storing its tile
-REGION_CYCLES = 2500  # one more region of the program: threads meet
-BLAS_CALL = 1500
-BLAS_RUN = 8000  # for a run with BLAS: its threads are set and set back, and a replay is no single native call
-BLAS_TILE = 32
-BLAS_ELEMENT = 0.15  # of C
-BLAS_PACK = 1.2  # of A and B, of products from here on
-BLAS_SMALL = 1e6
-BLAS_EFFICIENCY = 0.83  # of the peak
-BLAS_TRANSPOSED = 0.45  # of small products with a transposed right operand
-GENERATED_EFFICIENCY = 0.95
-BLOCKS_EFFICIENCY = 0.88  # where C is gone through several times
-# What a pass over memory costs that an epilogue saves: cycles for each byte, beyond the caches.
-MEMORY_CYCLES = 0.25
 
 
 @dataclass(frozen=True)
@@ -185,8 +167,8 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
         far = bool(dots) or m > (FEW if sources[1].rounds else SOME) * tile.rows[0]
     aliased = tb[1] * size % ALIASED == 0 and kk > 32 and m > 4 * tile.rows[0]
     pack_b = "across" if tb[0] != NO_TRANS else "panel" if far or aliased else ""
-    estimate = _generated(tile, m, n, kk, count, pack_a, pack_b, c)
-    library_estimate = _blas(tile, m, n, kk, count, c, tb[0] != NO_TRANS) if by_blas else 0
+    estimate = generated_cycles(tile, m, n, kk, count, pack_a, pack_b, c)
+    library_estimate = blas_cycles(tile, m, n, kk, count, c, tb[0] != NO_TRANS) if by_blas else 0
     how = "generated" if not by_blas or not library or estimate < library_estimate else "blas"
     on_stack = how == "generated" and stays_on_stack(c, kk)
     return Choice(
@@ -211,37 +193,6 @@ def fill(size: int, at: Mapping[str, int], values: Mapping[str, int]) -> list[in
     for name, v in values.items():
         args[at[name]] = v
     return args
-
-
-def _generated(tile: Tile, m: int, n: int, kk: int, count: int, pack_a: str, pack_b: str, c: MatmulCall) -> int:
-    """Cycles of one core: two multiply-adds a cycle, but four cycles until a sum can be added to again."""
-    blocks = max(-(-kk // KC), 1)
-    efficiency = GENERATED_EFFICIENCY if kk <= DEPTH else BLOCKS_EFFICIENCY
-    cycles = 0.0
-    full, rest = divmod(n, tile.columns)
-    for vectors, times in ((tile.vectors, full), (-(-rest // tile.lanes), 1 if rest else 0)):
-        left = m
-        for height in tile.heights(vectors) if times else ():
-            work = max(height * vectors / 2 / efficiency, 4.0)
-            cycles += times * (left // height) * (kk * work + blocks * MICRO_CYCLES)
-            left %= height
-    # Units that share a part of B pack it again.
-    cycles += max(m // DEEP, 1) * kk * n * PACK_CYCLES[pack_b] + m * kk * PACK_CYCLES[pack_a]
-    return math.trunc(count * cycles) + bool(pack_a) * REGION_CYCLES
-
-
-def _blas(tile: Tile, m: int, n: int, kk: int, count: int, c: MatmulCall, transposed: bool) -> int:
-    # Its tiles are large, and computed whole.
-    work = max(m, BLAS_TILE) * max(n, BLAS_TILE) * kk / tile.lanes / 2
-    small = m * n * kk <= BLAS_SMALL
-    packed = 0 if small else (m + n) * kk * BLAS_PACK
-    efficiency = BLAS_TRANSPOSED if small and transposed else BLAS_EFFICIENCY
-    cycles = count * (work / efficiency + BLAS_CALL + m * n * BLAS_ELEMENT + packed)
-    if c.epilogue is not None if c.charged is None else c.charged:
-        # The product is written, and read again.
-        moved = count * m * n * c.node.dtype.itemsize
-        cycles += REGION_CYCLES + 2 * moved * MEMORY_CYCLES * (moved > NEAR)
-    return math.trunc(cycles) + BLAS_RUN
 
 
 @lru_cache(maxsize=64)
