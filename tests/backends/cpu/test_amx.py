@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -21,7 +22,17 @@ from tests.support.plans import forget
 
 FLOAT32 = np.dtype(np.float32)
 # Rows, length, columns: whole registers, rests of rows, columns and pairs, several units, chunks and blocks of k.
-SIZES = [(64, 64, 64), (65, 130, 47), (47, 7, 5), (30, 33, 16), (50, 2, 33), (300, 771, 40), (40, 1201, 70), (33, 0, 4)]
+SIZES = [
+    (64, 64, 64),
+    (65, 130, 47),
+    (47, 7, 5),
+    (30, 33, 16),
+    (50, 2, 33),
+    (300, 771, 40),
+    (40, 1201, 70),
+    (33, 0, 4),
+    (400, 1160, 140),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +82,30 @@ def test_every_layout_and_rest(transposed: str, stored: str, way: str) -> None:
         (call,) = [c for c in z.explain().plan.schedule.launches if isinstance(c, MatmulCall)]
         assert products.choose(call, hint, True, True).dots == ("tiles" if m > 6 * products.FEW else "")
         np.testing.assert_array_equal(z.numpy().astype("f4"), meaning(a, b).astype(BFLOAT16).astype("f4"))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_panels_that_several_units_read_are_packed_once(
+    transposed: bool, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = lt.asarray(draw(401, 1161)), lt.asarray(draw(*((150, 1161) if transposed else (1161, 150)), seed=1))
+    lt.sync()
+    lt.set_num_threads(1)
+    packed: list[str] = []
+    write = products.pack_pairs_text
+
+    def noted(*given: Any) -> tuple[str, str]:
+        packed.append(given[2])
+        return write(*given)
+
+    monkeypatch.setattr(products, "pack_pairs_text", noted)
+    w = b.T if transposed else b
+    parts = [lt.matmul(a[rows], w).numpy() for rows in (slice(0, 130), slice(130, 260), slice(260, 401))]
+    assert packed == []
+    whole = lt.relu(lt.matmul(a, w) + 1).numpy()
+    assert {*packed} == {"across" if transposed else "panel"}
+    bits = lt.relu(lt.asarray(np.concatenate(parts)) + 1).numpy()
+    np.testing.assert_array_equal(whole.astype("f4"), bits.astype("f4"))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.library.gemm_tile import Tile
 
 
+# Panels that a unit packs in pairs beforehand.
+PANELS = 4
 # Vectors of a row that are converted together.
 UNROLLED = 4
 # Rows that packing asks for ahead of their use: each may be on a page of its own, where nothing foresees it.
@@ -39,6 +41,32 @@ AHEAD = 8
 def pack_text(dtype: np.dtype, tile: Tile, kind: str, source: Source | None = None) -> tuple[str, str]:
     """The module of a packing, and its name."""
     return Packing(dtype, tile, source).text(kind)
+
+
+@cache
+def pack_pairs_text(dtype: np.dtype, tile: Tile, kind: str, source: Source) -> tuple[str, str]:
+    """The module that packs all panels of a right operand in pairs, a unit some of them, and its name."""
+    packing = Packing(dtype, tile, source, pairs=True)
+    body = packing.function(kind, "pack.panels")
+    f = Function()
+    arg = {field: f.load("ptr" if field in ("from", "to") else "i64", f.at("i64", "%args", str(i)))
+           for i, field in enumerate(PACK_FIELDS)}  # fmt: skip
+    with f.loop("%begin", "%end", "1") as unit:
+        first = f.let(f"mul i64 {unit.index}, {PANELS * tile.columns}")
+        count = f.smin(f.let(f"sub i64 {arg['cols']}, {first}"), str(PANELS * tile.columns))
+        start = f.at(mem_type(source.stored), arg["from"], f.let(f"mul i64 {first}, {arg['col_step']}"))
+        panels = f.let(f"mul i64 {unit.index}, {PANELS}")
+        to = f.at(mem_type(dtype), arg["to"], f.let(f"mul i64 {panels}, {arg['to_unit']}"))
+        f.line(
+            f"call void @pack.panels(ptr {start}, i64 {arg['row_step']}, i64 {arg['rows']}, i64 {count}, ptr {to}, "
+            f"i64 {arg['to_unit']}, i64 {arg['to_row']})"
+        )
+    f.line("ret void")
+    transposer, more = packing.transposer.text()
+    declared = packing.declared | more | set(f.body.module.text().splitlines())
+    head = "define void @lazyt_pack_pairs(ptr %args, i64 %begin, i64 %end) nounwind {\nentry:"
+    text = "\n".join([*sorted(x for x in declared if x), transposer, body, head, f.text(), "}"])
+    return named(text, "lazyt_pack_pairs")
 
 
 def panels_that_stay(f: Function, kept: str) -> tuple[str, str, str]:

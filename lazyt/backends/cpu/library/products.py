@@ -20,7 +20,7 @@ from lazyt.backends.cpu.engine import compile_module, host_features
 from lazyt.backends.cpu.kept_panels import LEAST, Kept
 from lazyt.backends.cpu.library import blas, gemm_amx
 from lazyt.backends.cpu.library.gemm_ir import Reads, product_text
-from lazyt.backends.cpu.library.gemm_pack import pack_text
+from lazyt.backends.cpu.library.gemm_pack import PANELS, pack_pairs_text, pack_text
 from lazyt.backends.cpu.library.gemm_tile import (
     AT,
     CHUNK,
@@ -222,8 +222,22 @@ class Product(products.Product):
     @property
     def extra(self) -> dict[str, int]:
         """Bytes of operands that are packed beforehand."""
+        ch, size = self.choice, self.call.node.dtype.itemsize
+        found = {"A": self._lines() * self._batch(0) * size} if ch.pack_a else {}
+        return found | ({"B": self._all_panels * size} if self._packs_once else {})
+
+    @cached_property
+    def _packs_once(self) -> bool:
+        """Whether panels of pairs are packed beforehand, as several units read them."""
         ch = self.choice
-        return {"A": self._lines() * self._batch(0) * self.call.node.dtype.itemsize} if ch.pack_a else {}
+        if ch.how != "generated" or ch.dots != "tiles" or not ch.pack_b or any(self._strides(1)):
+            return False
+        return -(-ch.m // self._unit()[0]) * ch.count > 1
+
+    @property
+    def _all_panels(self) -> int:
+        """Elements of all packed panels."""
+        return self._panel() * -(-self.choice.n // self.tile.columns)
 
     @property
     def workspace(self) -> int:
@@ -278,7 +292,13 @@ class Product(products.Product):
             return []
         # NOTE: B is packed by the product's own code.
         packs = [pack_text(dtype, self.tile, ch.pack_a, ch.sources[0])] if ch.pack_a else []
-        return [ch.text(dtype), *packs]
+        return [ch.text(dtype), *packs, *([self._pairs_text] if self._packs_once else [])]
+
+    @property
+    def _pairs_text(self) -> tuple[str, str]:
+        source = self.choice.sources[1]
+        assert source is not None, "pairs are of halves"
+        return pack_pairs_text(self.call.node.dtype, self.tile, self.choice.pack_b, source)
 
     def _lines(self) -> int:
         """Elements of one packed A."""
@@ -312,7 +332,7 @@ class Product(products.Product):
         assert ch.tile is not None
         assert isinstance(base.attrs, g.Input)
         order, line = ch.leading[1]
-        nbytes = self._panel() * -(-ch.n // ch.tile.columns) * dtype.itemsize
+        nbytes = self._all_panels * dtype.itemsize
         sizes = self.bound.value(offset), line, ch.k, ch.n
         form = order, base.dtype, dtype, ch.sources[1], bool(ch.dots), ch.tile.columns, ch.tile.lanes
         return Kept(base.attrs.index, sizes, form, nbytes)
@@ -352,6 +372,8 @@ class Product(products.Product):
             head = {"rows": ch.m, "cols": ch.k, "row_step": la[1], "to_unit": tile.columns, "to_row": a_line}
             self._pack(ch.pack_a, head, units, self._lines(), 0, c.operands[0][::2], rows, table, patches)
             steps_a = self._dense(batch, steps_a, self._lines())
+        if self._packs_once:
+            self._pack_pairs(rows, table, patches)
         at = len(table)
         unit_rows, unit_cols, group, chunk = self._unit()
         row_blocks, col_blocks = max(-(-ch.m // unit_rows), 1), max(-(-ch.n // unit_cols), 1)
@@ -375,7 +397,9 @@ class Product(products.Product):
         if not ch.on_stack:
             b._address(c.node, 0, dtype.itemsize, at + AT["C"], patches)
         patches.append((at + AT["workspace"], b.arena_base, b.workspace_at))
-        if c in b.kept_base:
+        if self._packs_once:
+            patches.append((at + AT["kept"], b.arena_base, b.offsets[c, "B"]))
+        elif c in b.kept_base:
             patches.append((at + AT["kept"], b.kept_base[c], 0))
         units = row_blocks * col_blocks * ch.count if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(max(unit_rows, READ) * unit_cols * ch.k, 1), 1)
@@ -422,6 +446,22 @@ class Product(products.Product):
         )
         batch = list(zip(extents, self._strides(operand), strict=False))
         self._pack_from(source, kind, head, units, size, "AB"[operand], batch, rows, table, patches)
+
+    def _pack_pairs(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
+        """Append the packing of all panels of B in pairs."""
+        b, c, ch = self.bound, self.call, self.choice
+        at = len(table)
+        line = ch.leading[1][1]
+        units = -(-ch.n // (PANELS * self.tile.columns))
+        values = {
+            "rows": ch.k, "cols": ch.n, "row_step": line, "col_step": line if ch.pack_b == "across" else 1,
+            "to_unit": self._panel(), "to_row": self.tile.columns, "units": units,
+        }  # fmt: skip
+        table.extend(fill(PACK_SIZE, PACK_AT, values))
+        base, _, offset = c.operands[1]
+        b._address(base, offset, base.dtype.itemsize, at + PACK_AT["from"], patches)
+        patches.append((at + PACK_AT["to"], b.arena_base, b.offsets[c, "B"]))
+        rows.append([code_of(*self._pairs_text), at, units if ch.k else 0, 1, 0])
 
     def _pack_from(
         self, source: tuple[Node, int | Dim], kind: str, head: dict[str, int], units: int, size: int, name: str,
