@@ -74,8 +74,10 @@ else:
 NAME = memory.Buffer.device
 
 
-def _attention_calls(builder: Builder, node: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
-    return attention.calls(builder, node, operands)
+def _attention_calls(
+    builder: Builder, node: Node, operands: Sequence[Node], rounded: bool
+) -> tuple[Node, ...] | None:  # fmt: skip
+    return attention.calls(builder, node, operands, rounded)
 
 
 def _half_convolutions(builder: Builder, node: Node) -> bool:

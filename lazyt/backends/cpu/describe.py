@@ -15,6 +15,7 @@ from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.backends.interface import Description
 from lazyt.forking import cached_property
 from lazyt.ir import graph as g
+from lazyt.ir.dtypes import bfloat16
 from lazyt.ir.passes.call_operands import nbytes
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall
@@ -55,7 +56,7 @@ class LaunchDescription(Description):
         if isinstance(c, ScatterCall):
             return "native scatter" if native else "NumPy scatter in index order"
         if isinstance(c, AttentionCall):
-            return "generated attention"
+            return "generated attention by AMX" if c.node.operands[0].dtype == bfloat16 else "generated attention"
         if isinstance(c, LibraryCall):
             assert isinstance(c.node.attrs, g.Opaque)
             fn = c.node.attrs.fn

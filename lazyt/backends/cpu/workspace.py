@@ -13,20 +13,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.library.attention_tile import PANELS, PANELS_BACK, SCORES
+from lazyt.backends.cpu.library.attention_tile import KEYS_PACKED, PANELS, PANELS_BACK, SCORES, VALUES
 from lazyt.backends.cpu.library.gemm_tile import FINISHED, PACKED_A, PACKED_B, SCRATCH
 
 if TYPE_CHECKING:
     from lazyt.backends.cpu.codegen.lines import Lines
     from lazyt.backends.cpu.codegen.looptext import Function
 
-# Bytes, at most: of products, convolutions, attention and its gradient.
+# Bytes, at most: of products, convolutions, attention (of bfloat16 by AMX, too) and its gradient.
 PRODUCT = FINISHED + PACKED_B + PACKED_A
 CONVOLUTION = 2 * SCRATCH
 ATTENTION = 2 * PANELS + 2 * SCORES
+ATTENTION_TILES = ATTENTION + 5 * SCORES + KEYS_PACKED + VALUES
 ATTENTION_GRADIENT = PANELS_BACK + 3 * SCORES
 # What a worker has: enough for each of them.
-WORKSPACE = max(PRODUCT, CONVOLUTION, ATTENTION, ATTENTION_GRADIENT)
+WORKSPACE = max(PRODUCT, CONVOLUTION, ATTENTION_TILES, ATTENTION_GRADIENT)
 
 PARAMETERS = "ptr %args, i64 %begin, i64 %end, ptr %workspace"
 

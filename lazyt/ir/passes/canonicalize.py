@@ -30,14 +30,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import HALVES, before_cast, by_products as attention_by_products, halved, is_attention
 from lazyt.ir.builder import Builder
-from lazyt.ir.passes.half_operands import OperandBuilder, may_be_rounded
-from lazyt.ir.passes.lower_convolution import by_one_place, by_products, is_depthwise
+from lazyt.ir.passes.half_operands import OperandBuilder, may_be_rounded, rounded_attention
+from lazyt.ir.passes.lower_convolution import by_one_place, by_products, cut_at_both_ends, is_depthwise, zeros_around
 from lazyt.ir.passes.phases import by_planes, framed, in_phases
 from lazyt.ir.prims import CONVOLUTIONS, MOVEMENT
 from lazyt.ir.records import dataclass
@@ -57,8 +57,9 @@ TINY, MANY = 3, 64
 FEW, SHORT = 16, 64
 
 Parts = tuple["Node", "Node"]
-# The results of a call of attention, of these operands, as a backend wants it; None: as products.
-Attention = Callable[[Builder, "Node", "Sequence[Node]"], "tuple[Node, ...] | None"]
+# The results of a call of attention, of these operands, as a backend wants it; None: as products. The last argument:
+# whether the program rounds its first result to bfloat16.
+Attention = Callable[[Builder, "Node", "Sequence[Node]", bool], "tuple[Node, ...] | None"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def canonicalize(graph: g.Graph, scope: Scope | None, rewrites: Rewrites = USUAL
     """The graph of what a graph's outputs need, rewritten."""
     c = _Canonicalizer(scope, rewrites)
     nodes, outputs = graph.nodes, graph.outputs
+    c.rounded = rounded_attention(nodes)
     c.readers = Counter(x for n in nodes for x in n.operands) + Counter(outputs)
     for n in nodes:
         c.b.site = n.site
@@ -109,27 +111,6 @@ def _made_of(n: Node, source: Node) -> bool:
     return False
 
 
-def _framed(b: Builder, x: Node) -> tuple[Node, tuple[int, ...]] | None:
-    """What a pad puts as many zeros before as behind, on axes after the first two, and how many."""
-    if x.op != "pad":
-        return None
-    inner, value = x.operands
-    assert isinstance(x.attrs, g.Pad)
-    lo = _cut(b, x.attrs.lo, inner.shape, x.shape)
-    zero = isinstance(value.attrs, g.Constant) and value.attrs.value == 0
-    return (inner, lo[2:]) if zero and lo is not None and lo[:2] == (0, 0) else None
-
-
-def _cut(b: Builder, starts: g.Shape, inner: g.Shape, outer: g.Shape) -> tuple[int, ...] | None:
-    """How much longer an array is at both ends of each axis than a part of it; None where it differs."""
-    found = []
-    for p, d, e in zip(starts, inner, outer, strict=True):
-        if not isinstance(p, int) or p < 0 or not b.equal(d + 2 * p, e):
-            return None
-        found.append(p)
-    return tuple(found)
-
-
 def _is_one(n: Node) -> bool:
     while n.op in ("expand", "reshape"):
         n = n.operands[0]
@@ -142,6 +123,8 @@ class _Canonicalizer:
         self.rewrites = rewrites
         self.results: dict[Node, tuple[Node, ...]] = {}  # old call -> new results, where it is no call any more
         self.readers: Counter[Node] = Counter()  # old -> how many read it
+        self.rounded: set[Node] = set()  # the calls of attention whose first result is rounded to bfloat16
+        self.calls: dict[tuple[Any, tuple[Node, ...]], tuple[Node, ...]] = {}  # what became of them
         self.real: dict[Node, Node] = {}  # old -> new, for what is not split
         self.parts: dict[Node, Parts] = {}  # old complex -> its new parts
         self.wholes: dict[Node, Node] = {}
@@ -155,14 +138,20 @@ class _Canonicalizer:
         elif any(dtypes.kind(x.dtype) == "c" for x in (n, *n.operands)):
             self._complex(n)
         elif is_attention(n):
-            xs = [self.real[x] for x in n.operands]
-            attends = self.rewrites.attention
-            calls = attends(self.b, n, xs) if attends is not None else None
-            self.results[n] = attention_by_products(self.b, n, xs) if calls is None else calls
+            self.results[n] = self._attention(n, tuple(self.real[x] for x in n.operands))
         elif isinstance(n.attrs, g.Item) and n.operands[0] in self.results:
             self.real[n] = self.results[n.operands[0]][n.attrs.index]
         else:
             self.real[n] = self._plain(n)
+
+    def _attention(self, n: Node, xs: tuple[Node, ...]) -> tuple[Node, ...]:
+        """The results of a call; what a backward writes once more is the forward's."""
+        found = self.calls.get((n.attrs, xs))
+        if found is None:
+            attends = self.rewrites.attention
+            found = None if attends is None else attends(self.b, n, xs, n in self.rounded)
+            found = self.calls[n.attrs, xs] = attention_by_products(self.b, n, xs) if found is None else found
+        return found
 
     def _same(self, n: Node, x: Node) -> None:
         if x in self.real:
@@ -307,7 +296,7 @@ class _Canonicalizer:
     def _with_padding(self, n: Node, x: Node, y: Node) -> Node:
         a = n.attrs
         assert isinstance(a, g.Convolution)
-        if n.op != "convolve_image" and (found := _framed(self.b, x)) is not None:
+        if n.op != "convolve_image" and (found := zeros_around(self.b, x)) is not None:
             x, more = found
             a = replace(a, padding=tuple(p + q for p, q in zip(a.padding, more, strict=True)))
         return self._of_halves(n, x, y, a) or self.b.make(n.op, (x, y), a, n.shape, n.dtype)
@@ -334,7 +323,7 @@ class _Canonicalizer:
         if not whole or any(s != 1 for s in a.steps) or y.op == "convolve_filter":
             return self._make(n, (y,))
         x, w = y.operands
-        cut = _cut(self.b, a.starts[2:], n.shape[2:], y.shape[2:])
+        cut = cut_at_both_ends(self.b, a.starts[2:], n.shape[2:], y.shape[2:])
         if y.op == "convolve_image":
             if cut is None:
                 return self._make(n, (y,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
@@ -23,6 +23,12 @@ def may_be_rounded(n: Node) -> bool:
     """Whether the program allows to round the operands of a product or a convolution to bfloat16."""
     rounded = n.site.rounded if n.dtype == dtypes.float32 and isinstance(n.site, g.Origin) else ()
     return ("products" if n.op == "matmul" else "convolutions" if n.op in CONVOLUTIONS else "") in rounded
+
+
+def rounded_attention(nodes: Sequence[Node]) -> set[Node]:
+    """The calls of attention whose first result is rounded to bfloat16."""
+    casts = [n.operands[0] for n in nodes if n.op == "cast" and n.dtype == dtypes.bfloat16]
+    return {x.operands[0] for x in casts if isinstance(x.attrs, g.Item) and x.attrs.index == 0}
 
 
 class OperandBuilder(Builder):

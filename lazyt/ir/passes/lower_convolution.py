@@ -230,3 +230,24 @@ def _flat(b: Builder, y: Node, a: g.Convolution) -> Node:
 
 def _transposed(b: Builder, x: Node) -> Node:
     return b.permute(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def zeros_around(b: Builder, x: Node) -> tuple[Node, tuple[int, ...]] | None:
+    """What a pad puts as many zeros before as behind, on axes after the first two, and how many."""
+    if x.op != "pad":
+        return None
+    inner, value = x.operands
+    assert isinstance(x.attrs, g.Pad)
+    lo = cut_at_both_ends(b, x.attrs.lo, inner.shape, x.shape)
+    zero = isinstance(value.attrs, g.Constant) and value.attrs.value == 0
+    return (inner, lo[2:]) if zero and lo is not None and lo[:2] == (0, 0) else None
+
+
+def cut_at_both_ends(b: Builder, starts: g.Shape, inner: g.Shape, outer: g.Shape) -> tuple[int, ...] | None:
+    """How much longer an array is at both ends of each axis than a part of it; None where it differs."""
+    found = []
+    for p, d, e in zip(starts, inner, outer, strict=True):
+        if not isinstance(p, int) or p < 0 or not b.equal(d + 2 * p, e):
+            return None
+        found.append(p)
+    return tuple(found)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.common.attention import AT, attends, is_gradient, is_gradient_node, place, sizes
+from lazyt.backends.cpu import pair_products
 from lazyt.backends.cpu.library.attention_gradient_ir import gradient_text
 from lazyt.backends.cpu.library.attention_ir import attention_text
 from lazyt.backends.cpu.library.attention_tile import PANELS, PANELS_BACK, panels, parts
+from lazyt.backends.cpu.library.attention_tiles_ir import tiles_text
+from lazyt.backends.cpu.library.gemm_amx import SIDE
 from lazyt.backends.cpu.library.gemm_tile import Tile
 from lazyt.backends.cpu.library.products import code_of, tile_for
 from lazyt.backends.cpu.thread_pool import get_num_threads
-from lazyt.backends.cpu.workspace import ATTENTION, ATTENTION_GRADIENT
+from lazyt.backends.cpu.workspace import ATTENTION, ATTENTION_GRADIENT, ATTENTION_TILES
 from lazyt.ir import dtypes
-from lazyt.ir.attention import as_call, mask_of
+from lazyt.ir.attention import as_call, before_cast, mask_of, on_halves
 from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
@@ -25,13 +28,35 @@ if TYPE_CHECKING:
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import AttentionCall
 
+# By AMX.
+TILE = Tile((1,), 4, SIDE, True)
 # Units that a thread should find, at least.
 SHARES = 4
 
 
-def calls(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
-    """The results of attention as a call, if there is code for it."""
-    return as_call(b, n, operands) if attends(b, n) else None
+def calls(b: Builder, n: Node, operands: Sequence[Node], rounded: bool) -> tuple[Node, ...] | None:
+    """The results of attention as a call, if there is code for it: of bfloat16, by AMX, where the result is `rounded`.
+
+    NOTE: its weights are rounded then, which who multiplies float32 copies of bfloat16 may not want.
+    """
+    if not attends(b, n):
+        return None
+    found = on_halves(b, n, operands) if rounded and _has_tiles(b, n, operands) else None
+    return as_call(b, n, operands) if found is None else found
+
+
+def _has_tiles(b: Builder, n: Node, operands: Sequence[Node]) -> bool:
+    """Whether operands are float32 copies of bfloat16, of whole registers of features: the plan holds for these."""
+    q, _, v = operands[:3]
+    if is_gradient_node(n) or q.dtype != dtypes.float32 or pair_products.dot_products() != "tiles":
+        return False
+    if any((x := before_cast(b, y)) is None or x.dtype != dtypes.bfloat16 for y in operands[:3]):
+        return False
+    if any(hint(x.shape[-1]) % part for x, part in ((q, 2 * SIDE), (v, SIDE))):
+        return False
+    for x in (q, v):
+        b.same(x.shape[-1], hint(x.shape[-1]))
+    return True
 
 
 def modules(b: ScheduleBinding, c: AttentionCall) -> list[tuple[str, str]]:
@@ -47,11 +72,11 @@ def text_of(n: Node) -> tuple[str, str]:
 
 
 def _text(n: Node, queries: int, d: int, e: int) -> tuple[str, str]:
-    dtype, at = n.operands[0].dtype, mask_of(n)
-    tile = tile_for(dtype)
-    assert tile is not None
+    dtype, at, tile = n.operands[0].dtype, mask_of(n), _tile(n)
     mask = "" if at is None else "bool" if n.operands[at].dtype == dtypes.bool_ else "add"
     used = panels(tile, queries)
+    if dtype == dtypes.bfloat16:
+        return tiles_text(tile, mask, used)
     if not is_gradient_node(n):
         return attention_text(dtype, tile, mask, used)
     families = sorted({*parts(tile, d), *parts(tile, e)})
@@ -60,14 +85,14 @@ def _text(n: Node, queries: int, d: int, e: int) -> tuple[str, str]:
 
 def launch(b: ScheduleBinding, c: AttentionCall, rows: list[list[int]], table: list[int], patches: Patches) -> None:
     """Write the row of a program for one call."""
-    q = c.node.operands[0]
-    tile = tile_for(q.dtype)
-    assert tile is not None
+    tile = _tile(c.node)
     count, queries, _, d, e = sizes(b, c)
     if not count:
         return
     back = is_gradient(c)
-    unit = _unit_rows(tile, q.dtype.itemsize, queries, count, d, e, back)
+    # NOTE: panels of bfloat16 have pairs in place of q, and floats in place of o.
+    size = max(c.node.operands[0].dtype.itemsize, 4)
+    unit = _unit_rows(tile, size, queries, count, d, e, back)
     blocks = 1 if back else -(-queries // unit)
     at = place(b, c, {"unit_rows": unit, "blocks": blocks}, table, patches)
     patches.append((at + AT["workspace"], b.arena_base, b.workspace_at))
@@ -76,7 +101,19 @@ def launch(b: ScheduleBinding, c: AttentionCall, rows: list[list[int]], table: l
 
 def workspace(c: AttentionCall) -> int:
     """Bytes of working memory that a thread needs for a call."""
-    return ATTENTION_GRADIENT if is_gradient(c) else ATTENTION
+    if is_gradient(c):
+        return ATTENTION_GRADIENT
+    return ATTENTION_TILES if c.node.operands[0].dtype == dtypes.bfloat16 else ATTENTION
+
+
+def _tile(n: Node) -> Tile:
+    """The panels of a call: by AMX they are as wide as four registers."""
+    dtype = n.operands[0].dtype
+    if dtype == dtypes.bfloat16:
+        return TILE
+    tile = tile_for(dtype)
+    assert tile is not None
+    return tile
 
 
 def _unit_rows(tile: Tile, size: int, queries: int, count: int, d: int, e: int, back: bool) -> int:

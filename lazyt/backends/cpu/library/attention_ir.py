@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lazyt.backends.math.vector import Vec
 
 
-class _Forward(Writer):
+class Forward(Writer):
     PARAMS = (
         "ptr %q, ptr %o, ptr %state, ptr %s, ptr %t, ptr %k, i64 %k_row, ptr %v, i64 %v_row, "
         "i64 %keys, i64 %d, i64 %e, i1 %more, i64 %ahead"
@@ -95,10 +95,42 @@ class _Forward(Writer):
         params = "ptr %o, ptr %state, i64 %e"
         self.add(f, f"define internal void @finish({params}) nounwind noinline {{\nentry:\n{f.text()}\n}}")
 
+    # What the driver asks for, which is another's where operands are no floats of this kind
+
+    @property
+    def stored(self) -> str:
+        """An element of q, k, v and o in memory."""
+        return self.element
+
+    def begin(self, f: Function, arg: dict[str, str]) -> None:
+        self.areas(f, arg, (("qt", PANELS), ("s", SCORES), ("t", SCORES), ("st", PANELS)))
+
+    def end(self, f: Function) -> None:
+        """After the last unit."""
+
+    def take_queries(self, f: Function, arg: dict[str, str], source: str, left: str, width: str, target: str) -> None:
+        f.line(f"call void @transpose(ptr {source}, i64 {arg['q_row']}, i64 {arg['d']}, i64 {left}, "
+               f"i64 {width}, ptr {target})")  # fmt: skip
+        self.scale(f, target, arg["d"], width, arg["by"])
+
+    def take_values(self, f: Function, arg: dict[str, str], source: str, keys: str) -> None:
+        """Before a block of keys is met by the panels."""
+
+    def leave_out_values(self, f: Function, arg: dict[str, str], source: str, own: str, keys: str) -> None:
+        """Before a panel that sees only `own` of a block of keys: values behind these are not to reach it."""
+
+    def own_arguments(self, arg: dict[str, str], v: str) -> tuple[str, str]:
+        """The values of a step, and its last arguments."""
+        return f"ptr {v}, i64 {arg['v_row']}", ""
+
+    def give_results(self, f: Function, arg: dict[str, str], ot: str, left: str, out: str) -> None:
+        f.line(f"call void @transpose.back(ptr {ot}, i64 {left}, i64 {arg['e']}, ptr {out}, i64 {arg['e']})")
+
     def driver(self, name: str) -> None:
         f, e, n = Function(), self.element, self.panel
+        m = self.stored
         arg = self.arguments(f)
-        self.areas(f, arg, (("qt", PANELS), ("s", SCORES), ("t", SCORES), ("st", PANELS)))
+        self.begin(f, arg)
         _, q_size, o_size = self.sizes(f, arg)
         asked = f.let(f"icmp ne ptr {arg['o']}, null")
         features = f.let(f"select i1 {asked}, i64 {arg['e']}, i64 0")
@@ -108,19 +140,17 @@ class _Forward(Writer):
             offset = self.batch(f, arg, number)
             q0 = f.let(f"mul i64 {block}, {arg['unit_rows']}")
             rows = f.smin(f.let(f"sub i64 {arg['queries']}, {q0}"), arg["unit_rows"])
-            q1 = f.at(e, f.at(e, arg["q"], offset["q"]), f.let(f"mul i64 {q0}, {arg['q_row']}"))
-            k1, v1 = f.at(e, arg["k"], offset["k"]), f.at(e, arg["v"], offset["v"])
+            q1 = f.at(m, f.at(m, arg["q"], offset["q"]), f.let(f"mul i64 {q0}, {arg['q_row']}"))
+            k1, v1 = f.at(m, arg["k"], offset["k"]), f.at(m, arg["v"], offset["v"])
             before = f.let(f"mul i64 {number}, {arg['queries']}")
             line = f.let(f"add i64 {before}, {q0}")
-            to = f.at(e, arg["o"], f.let(f"mul i64 {line}, {arg['e']}"))
+            to = f.at(m, arg["o"], f.let(f"mul i64 {line}, {arg['e']}"))
             with f.loop("0", rows, str(n)) as p:
                 which = f.let(f"udiv i64 {p.index}, {n}")
                 left, width, _ = self.width(f, rows, p.index)
-                source = f.at(e, q1, f.let(f"mul i64 {p.index}, {arg['q_row']}"))
+                source = f.at(m, q1, f.let(f"mul i64 {p.index}, {arg['q_row']}"))
                 target = f.at(e, "%qt", f.let(f"mul i64 {which}, {q_size}"))
-                f.line(f"call void @transpose(ptr {source}, i64 {arg['q_row']}, i64 {arg['d']}, i64 {left}, "
-                       f"i64 {width}, ptr {target})")  # fmt: skip
-                self.scale(f, target, arg["d"], width, arg["by"])
+                self.take_queries(f, arg, source, left, width, target)
                 state = self.state(f, which, o_size)
                 low, zero = constant(self.vec(f, ""), -math.inf), constant(self.vec(f, ""), 0.0)
                 for part, x in ((0, low), (1, zero)):
@@ -131,14 +161,17 @@ class _Forward(Writer):
             with f.loop("0", limit, str(KEYS)) as block_of:
                 k0 = block_of.index
                 keys = f.smin(f.let(f"sub i64 {limit}, {k0}"), str(KEYS))
-                k2 = f.at(e, k1, f.let(f"mul i64 {k0}, {arg['k_row']}"))
-                v2 = f.at(e, v1, f.let(f"mul i64 {k0}, {arg['v_row']}"))
+                k2 = f.at(m, k1, f.let(f"mul i64 {k0}, {arg['k_row']}"))
+                v2 = f.at(m, v1, f.let(f"mul i64 {k0}, {arg['v_row']}"))
+                self.take_values(f, arg, v2, keys)
+                own_v, own_last = self.own_arguments(arg, v2)
                 more = f.let(f"icmp ne i64 {k0}, 0")
                 with f.loop("0", rows, str(n)) as p:
                     which = f.let(f"udiv i64 {p.index}, {n}")
                     left, width, vectors = self.width(f, rows, p.index)
                     own, ahead = self.seen(f, arg, f.let(f"add i64 {q0}, {p.index}"), left, k0, keys)
                     with f.when(f.let(f"icmp sgt i64 {own}, 0")):
+                        self.leave_out_values(f, arg, v2, own, keys)
                         self.turn_mask(f, arg, offset, f.let(f"add i64 {q0}, {p.index}"), k0, own, left, width)
                         step = f.load("ptr", f.at("ptr", "@steps", vectors))
                         qt = f.at(e, "%qt", f.let(f"mul i64 {which}, {q_size}"))
@@ -146,8 +179,8 @@ class _Forward(Writer):
                         ot = f.let(f"select i1 {asked}, ptr {f.at(e, state, str(2 * n))}, ptr null")
                         f.line(
                             f"call void {step}(ptr {qt}, ptr {ot}, ptr {state}, ptr %s, ptr %t, ptr {k2}, "
-                            f"i64 {arg['k_row']}, ptr {v2}, i64 {arg['v_row']}, i64 {own}, i64 {arg['d']}, "
-                            f"i64 {arg['e']}, i1 {more}, i64 {ahead})"
+                            f"i64 {arg['k_row']}, {own_v}, i64 {own}, i64 {arg['d']}, i64 {arg['e']}, i1 {more}, "
+                            f"i64 {ahead}{own_last})"
                         )
             with f.loop("0", rows, str(n)) as p:
                 which = f.let(f"udiv i64 {p.index}, {n}")
@@ -156,19 +189,18 @@ class _Forward(Writer):
                 ot = f.let(f"select i1 {asked}, ptr {f.at(e, state, str(2 * n))}, ptr null")
                 f.line(f"call void @finish(ptr {ot}, ptr {state}, i64 {features})")
                 with f.when(asked):
-                    out = f.at(e, to, f.let(f"mul i64 {p.index}, {arg['e']}"))
-                    f.line(
-                        f"call void @transpose.back(ptr {ot}, i64 {left}, i64 {arg['e']}, ptr {out}, i64 {arg['e']})"
-                    )
+                    out = f.at(m, to, f.let(f"mul i64 {p.index}, {arg['e']}"))
+                    self.give_results(f, arg, ot, left, out)
                 with f.when(f.let(f"icmp ne ptr {arg['l']}, null")):
                     self.copy(f, state, f.at(e, arg["l"], f.let(f"add i64 {line}, {p.index}")), left)
+        self.end(f)
         self.close(f, name)
 
 
 @cache
 def attention_text(dtype: np.dtype, tile: Tile, mask: str, used: tuple[int, ...]) -> tuple[str, str]:
     """The module of attention for a dtype, a kind of mask and panels of so many vectors, and its name."""
-    w = _Forward(dtype, tile, mask, used)
+    w = Forward(dtype, tile, mask, used)
     for nv in used:
         w.product("row", nv)
         w.product("col", nv)

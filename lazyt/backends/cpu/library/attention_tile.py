@@ -18,6 +18,11 @@ PANELS_BACK = 200 << 10
 SCORES = KEYS * 256
 
 
+# By AMX: bytes for keys that are no 16, and for values of a block of keys, transposed.
+KEYS_PACKED = 16 * 256 * 2
+VALUES = 256 * 256
+
+
 def widths(tile: Tile) -> list[int]:
     """The vectors of a panel that there may be code for; what is left of queries takes the next more."""
     return sorted({1, 2, tile.vectors})

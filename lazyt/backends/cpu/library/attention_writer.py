@@ -37,10 +37,11 @@ class _Micro(Micro):
 class _Transpose:
     """Transposes matrices, group by group of as many lines as a vector has lanes."""
 
-    def __init__(self, dtype: np.dtype, tile: Tile) -> None:
-        self.tile, self.element = tile, mem_type(dtype)
+    def __init__(self, transposer: Transposer, tile: Tile, stored: str) -> None:
+        """stored: an element of the lines."""
+        self.tile, self.stored, self.element = tile, stored, transposer.element
         self.f = Function()
-        self.transposer = Transposer(dtype, tile.lanes)
+        self.transposer = transposer
         self.workspace = self.transposer.allocate(self.f)
 
     def inward(self, name: str) -> str:
@@ -65,7 +66,7 @@ class _Transpose:
         f = self.f
         end = f.let(f"sub i64 {count}, 1")
         numbers = [f.smin(f.let(f"add i64 {first}, {r}"), end) for r in range(self.tile.lanes)]
-        return [f.at(self.element, "%from", f.let(f"mul i64 {n}, {step}")) for n in numbers]
+        return [f.at(self.stored, "%from", f.let(f"mul i64 {n}, {step}")) for n in numbers]
 
     def _function(self, name: str, params: str) -> str:
         self.f.line("ret void")
@@ -272,12 +273,20 @@ class Writer:
             ("transpose.back", self.dtype),
             *([("transpose.mask", mask)] * bool(self.mask)),
         ):
-            writer = _Transpose(dtype, self.tile)
+            writer = _Transpose(Transposer(dtype, self.lanes), self.tile, mem_type(dtype))
             self.add(writer.f, writer.outward(name) if name == "transpose.back" else writer.inward(name))
         for dtype in dict.fromkeys((self.dtype, mask)):
             text, declared = Transposer(dtype, self.lanes).text()
             self.texts.append(text)
             self.declared |= declared
+
+    def transpose_of(self, name: str, transposer: Transposer, stored: str) -> None:
+        """A transposition by a transposer of its own."""
+        writer = _Transpose(transposer, self.tile, stored)
+        self.add(writer.f, writer.inward(name))
+        text, declared = transposer.text()
+        self.texts.append(text)
+        self.declared |= declared
 
     def scale(self, f: Function, panel: str, rows: str, width: str, by: str) -> None:
         """The first `width` elements of so many rows of a panel times a number."""
