@@ -233,7 +233,9 @@ def pulled_back(
 def _origin(n: Node, step: int) -> Any:
     """The origin of a node in another program, where it belongs to this step; not under a compression of that."""
     site = n.site
-    return g.Origin(site.name, site.site, site.backward, step, local=site.local) if isinstance(site, g.Origin) else site
+    if not isinstance(site, g.Origin):
+        return site
+    return g.Origin(site.name, site.site, site.backward, step, local=site.local, rounded=site.rounded)
 
 
 def _zeros(b: Builder, shape: g.Shape, dtype: np.dtype) -> Node:

@@ -316,9 +316,10 @@ def set_float32_matmul_precision(precision: str) -> None:
     """How exactly float32 matrices are multiplied: 'highest' (as float32, the default), 'high' or 'medium'.
 
     With 'medium' a CPU that has AMX rounds operands to bfloat16 (7 bits of mantissa) and adds in float32, forward and
-    backward, where that is faster: in products of 16 rows and sums of 32 terms, or more. It holds for what is recorded
-    from now on, by this thread and those that start later. With 'high' or 'medium' a GPU rounds them to tf32 (10 bits)
-    in products that run from now on. ValueError for another word. As `torch.set_float32_matmul_precision`.
+    backward, where that is faster: in products of 16 rows and 32 terms or more, but not with a vector. It holds for
+    what is recorded from now on, by this thread and those that start later. With 'high' or 'medium' a GPU rounds them
+    to tf32 (10 bits) in products that run from now on. ValueError for another word. As
+    `torch.set_float32_matmul_precision`.
 
     >>> import lazyt as lt
     >>> lt.set_float32_matmul_precision("highest")
@@ -360,10 +361,13 @@ def set_float32_convolution_precision(precision: str) -> None:
 
 
 def _round(what: str, allowed: bool) -> None:
-    """Allow to round the operands of products or of convolutions, or do not."""
-    rounded = tuple(sorted({*FIRST[0].rounded, what} if allowed else {*FIRST[0].rounded} - {what}))
-    FIRST[0] = FIRST[0].near["rounded", rounded]
-    set_mode("rounded", rounded)
+    """Allow to round the operands of products or of convolutions, or do not: here, and in threads that start later."""
+
+    def changed(rounded: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted({*rounded, what} if allowed else {*rounded} - {what}))
+
+    FIRST[0] = FIRST[0].near["rounded", changed(FIRST[0].rounded)]
+    set_mode("rounded", changed(local.trace.mode.rounded))
 
 
 def get_float32_convolution_precision() -> str:

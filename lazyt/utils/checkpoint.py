@@ -46,7 +46,7 @@ class _Again(Rule):
         super().__init__(kept)
         self.function, self.tree, self.kwargs = function, tree, kwargs
         self.random, self.shapes = random, shapes
-        self.region = local.trace.mode.autocast
+        self.region, self.rounded = local.trace.mode.autocast, local.trace.mode.rounded
 
     def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
         kept = self.kept.tensors
@@ -66,6 +66,7 @@ class _Again(Rule):
         token = record(STOP, (next(ct for ct in cts if ct is not None),))
         now = get_state()
         before, region = set_grad_mode(True), set_mode("autocast", self.region)
+        rounded = set_mode("rounded", self.rounded)
         try:
             if self.random is not None:
                 set_state(self.random)
@@ -74,6 +75,7 @@ class _Again(Rule):
             outs: list[Handle] = []
             flatten(self.function(*args, **kwargs), outs)
         finally:
+            restore_mode("rounded", rounded)
             restore_mode("autocast", region)
             restore_grad_mode(before)
             set_state(now)

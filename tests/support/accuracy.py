@@ -58,12 +58,14 @@ from run to run. `tests/ir/test_winograd_calls.py` and `tests/backends/cpu/test_
 
 After `lt.set_float32_matmul_precision("medium")` a processor with AMX for bfloat16 rounds the operands of float32
 products to bfloat16 (to nearest even, 7 bits of mantissa), and sums up in float32: products of at least 16 rows and 32
-terms, those of gradients too. Each operand has an error of 2^-8 of itself at most, so a result one of 2^-7 times the
-sum of the absolute products, beside the rounding of its sums, which is that of the next section. After
-`lt.set_float32_convolution_precision("medium")` so do the convolutions that the next section names, and their
-gradients. All else keeps its bits; elsewhere, and for float64, complex numbers and attention, nothing changes.
-`explain()` says `by AMX`. The bits are those of a product of float32 copies of bfloat16:
-`tests/backends/cpu/test_rounded_operands.py` asserts that.
+terms, those of gradients and of functions that multiply matrices too, but none with a vector. Each operand has an error
+of 2^-8 of itself at most (beyond 3.39e38 it is infinite), so a result one of 2^-7 times the sum of the absolute
+products, beside the rounding of its sums, which is that of the next section. After
+`lt.set_float32_convolution_precision("medium")` so do convolutions and their gradients, where the next section has them
+by AMX, or they are products of so many rows and terms (a window of one place, three axes, groups). All else keeps its
+bits; elsewhere, and for other dtypes and attention, nothing changes. `explain()` says `by AMX`. The bits are those of a
+product of float32 copies of bfloat16: `tests/backends/cpu/test_rounded_operands.py` asserts that. `LAZYT_DEBUG=no-amx`
+and `no-halves` turn it off.
 
 ## Products of float16 and bfloat16
 

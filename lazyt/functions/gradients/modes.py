@@ -75,7 +75,7 @@ class inference_mode(Context):  # noqa: N801 - as above
         # NOTE: as in PyTorch, inference_mode(False) is grad mode.
         mode = tr.mode.near["grad", not self.mode].near["inference", self.mode]
         self._number, self._start = tr.number, tr.pos.index
-        self._before = switch_mode(mode)
+        self._before, self._inside = switch_mode(mode), mode
         return self
 
     @uninterrupted
@@ -85,7 +85,11 @@ class inference_mode(Context):  # noqa: N801 - as above
                 tr = local.trace
                 mark(tr, self._start + 1 if tr.number == self._number else 0)
         finally:
-            return_to(self._before)
+            before, now = self._before, local.trace.mode
+            if now is not self._inside:
+                # What was set in the block, and is not the block's, stays.
+                before = now.near["grad", before.grad].near["inference", before.inference]
+            return_to(before)
 
     def _again(self) -> Context:
         return type(self)(self.mode)

@@ -18,11 +18,10 @@
     matmul(halves a, b) as that half  -->  matmul(a, b) that gives the half   (where a library rounds it)
     convolve(pad(x, 0), w)            -->  convolve(x, w) with padding        (where a library computes it)
     convolve(float32 of halves x, w)  -->  convolve(x, w)                     (where a backend wants it so)
-    convolve(float32 x, w), matmul    -->  the same of bfloat16(x), bfloat16(w) (where the program allows that, and a
-                                           backend wants it so; all other rules leave values as they are)
+    convolve(float32 x, w), matmul    -->  the same of bfloat16(x), bfloat16(w) (where the program allows that)
 
-Library calls, products through BLAS and outputs take whole complex
-arrays.
+Of these the last one changes values, and attention of bfloat16, whose weights are rounded; no other does. Library
+calls, products through BLAS and outputs take whole complex arrays.
 """
 
 from __future__ import annotations
@@ -306,7 +305,7 @@ class _Canonicalizer:
         wanted = self.rewrites.half_convolutions
         if wanted is None or n.dtype != dtypes.float32:
             return None
-        p, q = (self.b.as_bfloat16(z) if self.b.rounds else before_cast(self.b, z) for z in (x, y))
+        p, q = (before_cast(self.b, z) or (self.b.as_bfloat16(z) if self.b.rounds else None) for z in (x, y))
         if p is None or q is None or not p.dtype == q.dtype == dtypes.bfloat16:
             return None
         made = self.b.make(n.op, (p, q), a, n.shape, n.dtype)

@@ -19,10 +19,22 @@ if TYPE_CHECKING:
 Wanted = Callable[[Builder, "Node"], bool]
 
 
+# The operations whose products are no user's: by how their names begin.
+OF_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose")
+OF_ATTENTION = "scaled_dot_product_attention"
+
+
 def may_be_rounded(n: Node) -> bool:
-    """Whether the program allows to round the operands of a product or a convolution to bfloat16."""
-    rounded = n.site.rounded if n.dtype == dtypes.float32 and isinstance(n.site, g.Origin) else ()
-    return ("products" if n.op == "matmul" else "convolutions" if n.op in CONVOLUTIONS else "") in rounded
+    """Whether the program allows to round the operands of a product or a convolution to bfloat16.
+
+    A convolution of one place is a product as it is recorded.
+    """
+    site = n.site
+    if n.dtype != dtypes.float32 or not isinstance(site, g.Origin) or not site.rounded or site.name == OF_ATTENTION:
+        return False
+    if n.op in CONVOLUTIONS or (n.op == "matmul" and site.name.startswith(OF_CONVOLUTIONS)):
+        return "convolutions" in site.rounded
+    return n.op == "matmul" and "products" in site.rounded
 
 
 def rounded_attention(nodes: Sequence[Node]) -> set[Node]:
@@ -49,7 +61,9 @@ class OperandBuilder(Builder):
         if p.dtype == q.dtype or not self.alike:
             a, b = p, q
         made = super().matmul(a, b, dtype)
-        if not self.rounds or self.wanted is None or dtypes.float16 in (a.dtype, b.dtype):
+        # NOTE: a product with a vector may be a sum instead, which rounds nothing.
+        vector = any(isinstance(d, int) and d == 1 for d in made.shape[-2:])
+        if not self.rounds or self.wanted is None or vector or dtypes.float16 in (a.dtype, b.dtype):
             return made
         return super().matmul(self.as_bfloat16(a), self.as_bfloat16(b)) if self.wanted(self, made) else made
 

@@ -54,7 +54,7 @@ def by_one_place(b: Builder, n: Node, x: Node, y: Node) -> Node | None:
     if a.groups > 1 or any(a.padding) or any(r + 1 != k for r, k in zip(a.reach, a.sizes, strict=True)):
         return None
     pairs = [*((d, 1) for d in result.shape[2:]), *zip(image.shape[2:], a.sizes, strict=True)]
-    if any(hint(d) != k for d, k in pairs):
+    if any(hint(d) < k or b.at_least(d, k + 1) for d, k in pairs):
         return None
     for d, k in pairs:
         b.same(d, k)

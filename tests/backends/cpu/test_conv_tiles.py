@@ -275,7 +275,7 @@ def test_the_interpreter_computes_the_same_graph(way: str, monkeypatch: pytest.M
 
 def test_a_plan_for_other_batches_and_extents(way: str) -> None:
     """Channels stay; what is copied and divided follows the extents."""
-    for n, height, width in ((2, 8, 8), (3, 8, 8), (1, 9, 5), (7, 4, 20), (2, 1, 1)):
+    for n, height, width in ((2, 8, 8), (3, 8, 8), (1, 9, 5), (7, 4, 20), (2, 2, 1)):
         case = Case(n, 20, (height, width), 24, 3, padding=1)
         x, w = operands(case)
         u, v = lt.asarray(x), lt.asarray(w)

@@ -78,6 +78,34 @@ def test_products(name: str, way: str) -> None:
     np.testing.assert_allclose(got.numpy(), exact, rtol=0.02, atol=0.3)
 
 
+@pytest.mark.parametrize("flags", [{"tiers": True}, {"fuse": False}, {"vectors": False}])
+def test_products_with_a_vector_stay_as_they_are(flags: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However they are computed: as a product, in a first run say, or as a sum."""
+    for name, value in flags.items():
+        monkeypatch.setitem(plan_cache.settings, name, value)
+    x, v = normal(40, 70), normal(70, seed=1)
+    exact = x.numpy().astype("f8") @ v.numpy()
+    rounded(True)
+    for f in (lambda: x @ v, lambda: (x @ v[:, None])[:, 0], lambda: nn.functional.linear(x, v[None])[:, 0]):
+        for _ in range(3):
+            assert np.abs(f().numpy() - exact).max() < 1e-4
+
+
+def test_attention_stays_as_it_is(way: str) -> None:
+    """Written out, too: for dropout, and for what is derived from it."""
+    q, k, v = (normal(48, 64, seed=i) for i in range(3))
+
+    def results() -> list[bytes]:
+        lt.random.seed(0)
+        a = nn.functional.scaled_dot_product_attention
+        value, tangent = lt.func.jvp(lambda t: a(t, k, v), (q,), (q,))
+        return bits(a(q, k, v, dropout_p=0.2), value, tangent)
+
+    want = results()
+    rounded(True)
+    assert results() == want
+
+
 @pytest.mark.parametrize(("m", "k"), [(15, 64), (40, 31), (1, 64)])
 def test_small_products_stay_as_they_are(m: int, k: int, way: str) -> None:
     x, w = normal(m, k), normal(k, 50, seed=1)
@@ -140,6 +168,67 @@ def test_a_convolution_in_groups_stays_as_it_is(way: str) -> None:
     assert bits(nn.functional.conv2d(x, w, groups=32)) == want
 
 
+def test_convolutions_of_float16_stay_as_they_are(way: str) -> None:
+    x, w = normal(2, 32, 8, 8).astype("float16"), normal(32, 32, 3, 3, seed=1).astype("float16")
+    functions = nn.functional.conv2d, nn.functional.conv_transpose2d
+    want = bits(*(f(x, w) for f in functions))
+    rounded(True)
+    assert bits(*(f(x, w) for f in functions)) == want
+
+
+def test_each_precision_is_of_its_own_operations(way: str) -> None:
+    """A convolution of one place is one, though it is a product."""
+    x, w, image = normal(40, 70), normal(70, 50, seed=1), normal(4, 32, 6, 6)
+    filters = normal(32, 32, 1, 1, seed=1)
+    exact = x @ w, nn.functional.conv2d(image, filters)
+    want = bits(*exact)
+    lt.set_float32_matmul_precision("medium")
+    only = bits(x @ w, nn.functional.conv2d(image, filters))
+    assert only[0] != want[0]
+    assert only[1] == want[1]
+    lt.set_float32_matmul_precision("highest")
+    lt.set_float32_convolution_precision("medium")
+    only = bits(x @ w, nn.functional.conv2d(image, filters))
+    assert only[0] == want[0]
+    assert only[1] != want[1]
+
+
+def test_a_window_that_is_the_image_is_planned_as_such(way: str) -> None:
+    """Whatever was planned for longer images at the same line."""
+    w, one, long = normal(24, 17, 3), normal(1, 17, 3, seed=1), normal(1, 17, 9, seed=2)
+    rounded(True)
+    f = lt.jit(nn.functional.conv1d)
+    want = bits(f(one, w))
+    forget()
+    for _ in range(3):
+        f(long, w).numpy()
+    assert bits(f(one, w)) == want
+
+
+def test_a_checkpoint_has_the_precision_of_its_forward(way: str) -> None:
+    x, w, c = normal(40, 70), normal(70, 50, seed=1), normal(40, 50, seed=2)
+
+    def gradient(after: bool, wrap: Callable[..., lt.Tensor]) -> list[bytes]:
+        rounded(True)
+        p = x.clone().requires_grad_()
+        y = wrap(lambda t: lt.tanh(t @ w), p)
+        rounded(after)
+        return bits(*lt.autograd.grad(y, p, c))
+
+    want = gradient(True, lambda f, p: f(p))
+    for after in (True, False):
+        assert gradient(after, lt.utils.checkpoint.checkpoint) == want
+
+
+def test_a_block_of_inference_leaves_what_is_set_in_it(way: str) -> None:
+    for allowed in (True, False):
+        with lt.autograd.inference_mode():
+            rounded(allowed)
+        assert local.trace.mode.rounded == FIRST[0].rounded == (("convolutions", "products") if allowed else ())
+        assert local.trace.mode.grad
+        assert not local.trace.mode.inference
+
+
 def test_a_function_that_was_compiled_before(way: str) -> None:
     f, x, w = lt.jit(lambda x, w: lt.relu(x @ w)), normal(40, 70), normal(70, 50, seed=1)
     exact = bits(f(x, w))
@@ -168,10 +257,11 @@ def test_threads(way: str) -> None:
     """Those that begin later have the precision; one that runs keeps its own."""
     x, w = normal(40, 70), normal(70, 50, seed=1)
     exact = bits(x @ w)
-    go, found = threading.Event(), dict[str, list[bytes]]()
+    ready, go, found = threading.Event(), threading.Event(), dict[str, list[bytes]]()
 
     def running() -> None:
         x.sum().numpy()
+        ready.set()
         go.wait(60)
         found["running"] = bits(x @ w)
 
@@ -180,6 +270,7 @@ def test_threads(way: str) -> None:
 
     first = threading.Thread(target=running)
     first.start()
+    ready.wait(60)
     rounded(True)
     second = threading.Thread(target=later)
     second.start()
@@ -193,6 +284,25 @@ def test_threads(way: str) -> None:
     third.start()
     third.join()
     assert found["later"] == exact
+
+
+def test_a_thread_that_runs_changes_one_precision_alone(way: str) -> None:
+    ready, go, found = threading.Event(), threading.Event(), list[tuple[str, ...]]()
+
+    def running() -> None:
+        assert not local.trace.mode.rounded
+        ready.set()
+        go.wait(60)
+        lt.set_float32_convolution_precision("medium")
+        found.append(local.trace.mode.rounded)
+
+    thread = threading.Thread(target=running)
+    thread.start()
+    ready.wait(60)
+    lt.set_float32_matmul_precision("medium")
+    go.set()
+    thread.join()
+    assert found == [("convolutions",)]
 
 
 def test_without_the_registers_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
