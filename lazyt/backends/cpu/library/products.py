@@ -512,7 +512,9 @@ class Product(products.Product):
         if self._converts:
             deepest = -(-self._pairs(min(max(ch.k, 1), DEPTH)) // tile.columns) * tile.columns
             rows = min(rows, max(PACKED_A // (size * (deepest + tile.columns + PAD)) - tile.columns - PAD, high))
-        if parts > 1 and (ch.pack_b or self._may_stay or m < parts * high) and n > tile.columns:
+        # By AMX B is packed once for all (see `_packs_once`), and each unit has rows of A of its own to convert.
+        along_m = ch.dots == "tiles" and m >= 2 * parts * high and not any(self._strides(1))
+        if parts > 1 and not along_m and (ch.pack_b or self._may_stay or m < parts * high) and n > tile.columns:
             # Along n nothing is packed twice.
             wanted = -(-parts // -(-m // rows))
             cols = min(cols, max(-(-n // wanted // tile.columns), 2 if n > 4 * tile.columns else 1) * tile.columns)
