@@ -201,7 +201,7 @@ class _Tiles(Forward):
         return "ptr %vt, ptr %w, ptr %rest", f", float {arg['by']}"
 
     def give_results(self, f: Function, arg: dict[str, str], ot: str, left: str, out: str) -> None:
-        # NOTE: what v was packed through, and the scores, are not needed any more.
+        # NOTE: no values are packed any more, so where their pairs were is free.
         e = arg["e"]
         f.line(f"call void @transpose.back(ptr {ot}, i64 {left}, i64 {e}, ptr %pairs, i64 {e})")
         count = f.let(f"mul i64 {left}, {e}")
@@ -216,7 +216,7 @@ class _Tiles(Forward):
         half, word = f"<{self.lanes} x i16>", f"<{self.lanes} x i32>"
         above = f.let(f"add i64 %keys, {LONG - 1}")
         rows = f.let(f"mul i64 {f.let(f'udiv i64 {above}, {LONG}')}, {SIDE}")
-        zeros = self.alloca_zeros(f)
+        zeros = self._zeros(f)
         with f.loop("0", rows, "1") as pair:
             lines = []
             for i in range(2):
@@ -239,7 +239,8 @@ class _Tiles(Forward):
         params = "ptr %from, i64 %row_step, i64 %keys, i64 %features, ptr %pairs, ptr %to"
         self.add(f, f"define internal void @values({params}) nounwind noinline {{\nentry:\n{f.text()}\n}}")
 
-    def alloca_zeros(self, f: Function) -> str:
+    def _zeros(self, f: Function) -> str:
+        """A vector of zeros on the stack."""
         zeros = f.let(f"alloca <{self.lanes} x i16>, align 32")
         f.line(f"store <{self.lanes} x i16> zeroinitializer, ptr {zeros}, align 32")
         return zeros
