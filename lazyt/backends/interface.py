@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Extents = tuple[int, ...]
     # The results of an attention call on these operands, in the backend's form; None: computed as products.
-    Attention = Callable[[Builder, Node, Sequence[Node], bool], tuple[Node, ...] | None]
+    Attention = Callable[[Builder, Node, Sequence[Node]], tuple[Node, ...] | None]
     # A buffer with the dtype and the shape of its value.
     Placed = tuple[Any, np.dtype[Any], tuple[int, ...]]
 

@@ -8,7 +8,8 @@ q (..., T, D), k (..., S, D), v (..., S, E), o and ct (..., T, E), l and delta (
 and the gradients are halves, l and delta float32.
 A mask has their rank, each of its leading extents and T may be 1: bool says which keys a query sees, else it is added.
 A row whose keys a mask hides all is 0, without gradients, and its l is inf: every weight made from that is 0.
-The static says whether query i sees keys up to i only. The gradient recomputes the weights from l (Dao et al., 2022).
+The first static says whether query i sees keys up to i only; attention has another, whether it was recorded of halves.
+The gradient recomputes the weights from l (Dao et al., 2022).
 
 Backends without code for it compute products instead (`by_products`):
 
@@ -43,13 +44,15 @@ def is_attention(n: Node) -> bool:
     return isinstance(n.attrs, g.Opaque) and n.attrs.fn in ATTENTION
 
 
-def attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, by: Node, causal: bool) -> tuple[Node, Node]:
-    """The nodes (o, l) of these operands."""
+def attention(
+    b: Builder, q: Node, k: Node, v: Node, mask: Node | None, by: Node, causal: bool, halves: bool
+) -> tuple[Node, Node]:
+    """The nodes (o, l) of these operands. halves: that they are copies of halves, and the result is to be one."""
     b.same(q.shape[-1], k.shape[-1])
     b.same(k.shape[-2], v.shape[-2])
     operands = (q, k, v, by) if mask is None else (q, k, v, mask, by)
     shapes = (*q.shape[:-1], v.shape[-1]), q.shape[:-1]
-    o, l = b.opaque("attention", operands, (causal,), [(s, q.dtype) for s in shapes])  # noqa: E741 - as above
+    o, l = b.opaque("attention", operands, (causal, halves), [(s, q.dtype) for s in shapes])  # noqa: E741 - as above
     return o, l
 
 
@@ -57,6 +60,12 @@ def causal_of(n: Node) -> bool:
     assert isinstance(n.attrs, g.Opaque)
     causal: bool = n.attrs.statics[0]
     return causal
+
+
+def of_halves(n: Node) -> bool:
+    """Whether attention was recorded of halves: its weights may be rounded then."""
+    assert isinstance(n.attrs, g.Opaque)
+    return bool(n.attrs.statics[1])
 
 
 def mask_of(n: Node) -> int | None:
@@ -181,7 +190,7 @@ def _scores(xp: Any, q: Array, k: Array, mask: Array | None, by: Any, causal: bo
 
 
 def attention_of(xp: Any, q: Array, k: Array, v: Array, *rest: Any) -> tuple[Array, Array]:
-    *mask, by, causal = rest
+    *mask, by, causal, _ = rest
     s = _scores(xp, q, k, mask[0] if mask else None, by, causal)
     top = s.max(-1, keepdims=True)
     unseen = (top == -xp.inf) & bool(mask)
@@ -199,12 +208,15 @@ def gradient_of(xp: Any, q: Array, k: Array, v: Array, *rest: Any) -> tuple[Arra
 
 
 def _by_numpy(function: Callable[..., tuple[Array, ...]], *arguments: Any) -> tuple[Array, ...]:
-    *arrays, causal = arguments
     with np.errstate(all="ignore"):
-        results = function(np, *(x.astype(np.float32) if x.dtype in HALVES else x for x in arrays), causal)
+        results = function(np, *(x.astype(np.float32) if _is_half(x) else x for x in arguments))
     # NOTE: the log of the sum is float32 beside halves.
-    half = arrays[0].dtype
-    return tuple(x.astype(half if half not in HALVES or x.ndim == arrays[0].ndim else np.float32) for x in results)
+    q = arguments[0]
+    return tuple(x.astype(q.dtype if q.dtype not in HALVES or x.ndim == q.ndim else np.float32) for x in results)
+
+
+def _is_half(x: Any) -> bool:
+    return isinstance(x, np.ndarray | np.generic) and x.dtype in HALVES
 
 
 # NOTE: the weights are no linear function of q, k, mask and l. o is not read: delta is made of it.

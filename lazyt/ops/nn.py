@@ -124,7 +124,9 @@ def attention(b: Builder, q: Node, k: Node, v: Node, *rest: Any) -> Node:
     if min(q.ndim, k.ndim, v.ndim) < 2:
         raise ShapeError(f"{name}: query, key and value have at least two dimensions (..., length, features)")
     scale = node_of(b, operands[masked], work)
-    if not drops and (found := _as_call(b, name, q, k, v, operands[0] if masked else None, scale, causal)):
+    if not drops and (
+        found := _as_call(b, name, q, k, v, operands[0] if masked else None, scale, causal, d in dtypes.HALVES)
+    ):
         return b.cast(found, d)
     keys = b.permute(k, (*range(k.ndim - 2), k.ndim - 1, k.ndim - 2))
     scores = b.mul(matmul_nodes(b, name, q, keys), scale)
@@ -149,7 +151,7 @@ def attention(b: Builder, q: Node, k: Node, v: Node, *rest: Any) -> Node:
 
 
 def _as_call(
-    b: Builder, name: str, q: Node, k: Node, v: Node, mask: Node | None, scale: Node, causal: bool
+    b: Builder, name: str, q: Node, k: Node, v: Node, mask: Node | None, scale: Node, causal: bool, halves: bool
 ) -> Node | None:
     """Attention as one call, which keeps no weights; None for shapes that it does not have."""
     if (
@@ -173,7 +175,7 @@ def _as_call(
         mask = mask if mask.dtype == dtypes.bool_ else b.cast(mask, q.dtype)
         mask = b.reshape(mask, (*(1,) * (q.ndim - mask.ndim), *mask.shape))
         mask = b.expand_to(mask, (*mask.shape[:-1], k.shape[-2]))
-    return call_attention(b, q, k, v, mask, scale, causal)[0]
+    return call_attention(b, q, k, v, mask, scale, causal, halves)[0]
 
 
 def _attention_numpy(

@@ -277,8 +277,7 @@ def _in_memory(x: Value) -> Data:
 def runs_stepwise(steps: Sequence[Step]) -> bool:
     """Whether each step can run alone, on devices that allow it: none writes a backward's graph.
 
-    Nor is one a product, or attention, that may read float32 copies of halves: a plan of both reads the halves, with
-    other bits.
+    Nor is one a product that may read float32 copies of halves: a plan of both reads the halves, with other bits.
     """
     if not all(backends[d].capabilities(d).first_run for d in {s.device for s in steps}):
         return False
@@ -293,7 +292,7 @@ def _computing(steps: Sequence[Step]) -> list[Step]:
 
 
 def _is_product(s: Step) -> bool:
-    return (s.op.saves == PRODUCT and s.op is not MULTIPLY) or s.op.name == "scaled_dot_product_attention"
+    return s.op.saves == PRODUCT and s.op is not MULTIPLY
 
 
 def _widens(s: Step) -> bool:

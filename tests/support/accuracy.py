@@ -75,9 +75,11 @@ place of the result, plus (k + 1) * 2^-24 times the sum of the absolute products
 the program casts to a half is rounded to nearest even while it is read, NaN stays NaN, and overflow is infinite: the
 bits of the cast. `tests/backends/cpu/test_half_products.py` asserts all of this. Gradients of such products are such
 products. On a GPU, attention of halves rounds its weights too, to the half, before it multiplies the values with them,
-as PyTorch's does. So does attention of bfloat16 by AMX, whose result the program rounds (features of queries that 32
-divides, of values that 16 divides): each weight has an error of 2^-8 of itself at most, their sum and `l` have none of
-it. The gradient is computed as float32. `tests/backends/cpu/test_attention_tiles.py` asserts this.
+as PyTorch's does. So does a CPU with AMX where queries, keys and values are bfloat16 as attention is recorded (not
+float32 copies of such), 32 divides the features of queries and 16 those of values: each weight has an error of 2^-8 of
+itself at most, their sum has none of it. Scores are scaled after they are summed up, so they may overflow where
+float32's do not (beyond 3.4e38). The gradient is computed as float32, of the rounded result.
+`tests/backends/cpu/test_attention_tiles.py` asserts this.
 
 Where a processor multiplies pairs of bfloat16 (`avx512_bf16`), generated products of more than a few rows take
 `vdpbf16ps`. To a sum it adds the second product of a pair of neighbours along k, then the first, each with one rounding

@@ -74,10 +74,8 @@ else:
 NAME = memory.Buffer.device
 
 
-def _attention_calls(
-    builder: Builder, node: Node, operands: Sequence[Node], rounded: bool
-) -> tuple[Node, ...] | None:  # fmt: skip
-    return attention.calls(builder, node, operands, rounded)
+def _attention_calls(builder: Builder, node: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
+    return attention.calls(builder, node, operands)
 
 
 def _half_convolutions(builder: Builder, node: Node) -> bool:

@@ -29,9 +29,14 @@ def dot_products() -> str:
 
 
 def are_rounded(b: Builder, n: Node) -> bool:
-    """Whether the operands of a float32 product, rounded to bfloat16, are multiplied in less time."""
-    x = n.operands[0]
-    return dot_products() == "tiles" and b.at_least(x.shape[-2], ROWS) and b.at_least(x.shape[-1], LENGTH)
+    """Whether the operands of a float32 product, rounded to bfloat16, are multiplied in less time.
+
+    NOTE: not with a vector, even where that is known by its extent alone: such a product may be a sum, which rounds
+    nothing.
+    """
+    if dot_products() != "tiles" or not b.at_least(n.shape[-2], ROWS) or not b.at_least(n.shape[-1], 2):
+        return False
+    return b.at_least(n.operands[0].shape[-1], LENGTH)
 
 
 def are_granted() -> bool:

@@ -423,8 +423,8 @@ def keeps(name: str, convolution: Node) -> bool:
     return convolution.dtype == FLOAT32 and not device(name).cudnn.missing
 
 
-def attends(name: str, b: Builder, n: Node, operands: Sequence[Node], rounded: bool) -> tuple[Node, ...] | None:
-    """The results of attention as a call of cuDNN or of lazyt's kernels, of halves if it may be; None: as products."""
+def attends(name: str, b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
+    """The results of attention as a call of cuDNN or of lazyt's kernels; None: as products."""
     found = None if device(name).cudnn.missing else by_cudnn.calls(b, n, operands)
     return attention_kernels.calls(b, n, operands) if found is None else found
 

@@ -29,13 +29,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import HALVES, before_cast, by_products as attention_by_products, halved, is_attention
 from lazyt.ir.builder import Builder
-from lazyt.ir.passes.half_operands import OperandBuilder, may_be_rounded, rounded_attention
+from lazyt.ir.passes.half_operands import OperandBuilder, may_be_rounded
 from lazyt.ir.passes.lower_convolution import by_one_place, by_products, cut_at_both_ends, is_depthwise, zeros_around
 from lazyt.ir.passes.phases import by_planes, framed, in_phases
 from lazyt.ir.prims import CONVOLUTIONS, MOVEMENT
@@ -56,9 +56,8 @@ TINY, MANY = 3, 64
 FEW, SHORT = 16, 64
 
 Parts = tuple["Node", "Node"]
-# The results of a call of attention, of these operands, as a backend wants it; None: as products. The last argument:
-# whether the program rounds its first result to bfloat16.
-Attention = Callable[[Builder, "Node", "Sequence[Node]", bool], "tuple[Node, ...] | None"]
+# The results of a call of attention, of these operands, as a backend wants it; None: as products.
+Attention = Callable[[Builder, "Node", "Sequence[Node]"], "tuple[Node, ...] | None"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,6 @@ def canonicalize(graph: g.Graph, scope: Scope | None, rewrites: Rewrites = USUAL
     """The graph of what a graph's outputs need, rewritten."""
     c = _Canonicalizer(scope, rewrites)
     nodes, outputs = graph.nodes, graph.outputs
-    c.rounded = rounded_attention(nodes)
     c.readers = Counter(x for n in nodes for x in n.operands) + Counter(outputs)
     for n in nodes:
         c.b.site = n.site
@@ -122,8 +120,6 @@ class _Canonicalizer:
         self.rewrites = rewrites
         self.results: dict[Node, tuple[Node, ...]] = {}  # old call -> new results, where it is no call any more
         self.readers: Counter[Node] = Counter()  # old -> how many read it
-        self.rounded: set[Node] = set()  # the calls of attention whose first result is rounded to bfloat16
-        self.calls: dict[tuple[Any, tuple[Node, ...]], tuple[Node, ...]] = {}  # what became of them
         self.real: dict[Node, Node] = {}  # old -> new, for what is not split
         self.parts: dict[Node, Parts] = {}  # old complex -> its new parts
         self.wholes: dict[Node, Node] = {}
@@ -137,20 +133,14 @@ class _Canonicalizer:
         elif any(dtypes.kind(x.dtype) == "c" for x in (n, *n.operands)):
             self._complex(n)
         elif is_attention(n):
-            self.results[n] = self._attention(n, tuple(self.real[x] for x in n.operands))
+            xs = [self.real[x] for x in n.operands]
+            attends = self.rewrites.attention
+            calls = attends(self.b, n, xs) if attends is not None else None
+            self.results[n] = attention_by_products(self.b, n, xs) if calls is None else calls
         elif isinstance(n.attrs, g.Item) and n.operands[0] in self.results:
             self.real[n] = self.results[n.operands[0]][n.attrs.index]
         else:
             self.real[n] = self._plain(n)
-
-    def _attention(self, n: Node, xs: tuple[Node, ...]) -> tuple[Node, ...]:
-        """The results of a call; what a backward writes once more is the forward's."""
-        found = self.calls.get((n.attrs, xs))
-        if found is None:
-            attends = self.rewrites.attention
-            found = None if attends is None else attends(self.b, n, xs, n in self.rounded)
-            found = self.calls[n.attrs, xs] = attention_by_products(self.b, n, xs) if found is None else found
-        return found
 
     def _same(self, n: Node, x: Node) -> None:
         if x in self.real:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
@@ -37,12 +37,6 @@ def may_be_rounded(n: Node) -> bool:
     return n.op == "matmul" and "products" in site.rounded
 
 
-def rounded_attention(nodes: Sequence[Node]) -> set[Node]:
-    """The calls of attention whose first result is rounded to bfloat16."""
-    casts = [n.operands[0] for n in nodes if n.op == "cast" and n.dtype == dtypes.bfloat16]
-    return {x.operands[0] for x in casts if isinstance(x.attrs, g.Item) and x.attrs.index == 0}
-
-
 class OperandBuilder(Builder):
     """A builder whose products, if `halves`, are of halves where operands are float32 copies of such.
 
@@ -61,9 +55,7 @@ class OperandBuilder(Builder):
         if p.dtype == q.dtype or not self.alike:
             a, b = p, q
         made = super().matmul(a, b, dtype)
-        # NOTE: a product with a vector may be a sum instead, which rounds nothing.
-        vector = any(isinstance(d, int) and d == 1 for d in made.shape[-2:])
-        if not self.rounds or self.wanted is None or vector or dtypes.float16 in (a.dtype, b.dtype):
+        if not self.rounds or self.wanted is None or dtypes.float16 in (a.dtype, b.dtype):
             return made
         return super().matmul(self.as_bfloat16(a), self.as_bfloat16(b)) if self.wanted(self, made) else made
 

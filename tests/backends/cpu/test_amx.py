@@ -108,6 +108,17 @@ def test_panels_that_several_units_read_are_packed_once(
     np.testing.assert_array_equal(whole.astype("f4"), bits.astype("f4"))
 
 
+def test_panels_that_are_packed_for_one_run_do_not_stay(way: str) -> None:
+    """A matrix that a batch shares, of which a product with other rows asks for the panels next."""
+    w, x, y = (lt.asarray(draw(*shape, seed=i)) for i, shape in enumerate([(256, 256), (4, 40, 256), (64, 256)]))
+    lt.sync()
+    want = lt.matmul(y, w).numpy().tobytes()
+    forget()
+    for _ in range(3):
+        lt.matmul(x, lt.broadcast_to(w, (4, 256, 256))).numpy()
+    assert lt.matmul(y, w).numpy().tobytes() == want
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_instruction_is_within_the_bound(name: str) -> None:
     a, b = CASES[name]

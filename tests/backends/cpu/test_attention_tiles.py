@@ -181,6 +181,23 @@ def test_gradients(way: str) -> None:
             assert np.abs(half - want).max() < 0.02 * np.abs(want).max()
 
 
+def test_bits_do_not_depend_on_what_is_held_or_synced(way: str) -> None:
+    q, k, v = operands(Sizes((2,), 50, 50, 32, 32))
+    ct = lt.asarray(draw(2, 50, 32, seed=7))
+
+    def gradients(held: bool, synced: bool) -> bytes:
+        leaves = [lt.asarray(x).detach().requires_grad_() for x in (q, k, v)]
+        y = attend(*leaves, is_causal=True)
+        if synced:
+            lt.sync()
+        found = lt.autograd.grad(y, leaves, ct)
+        if not held:
+            del y
+        return b"".join(g.numpy().tobytes() for g in found)
+
+    assert len({gradients(*case) for case in [(True, False), (False, False), (True, True), (False, True)]}) == 1
+
+
 def test_under_autocast(way: str) -> None:
     q, k, v = operands(SIZES[0])
     x, y, z = (lt.asarray(a.astype(np.float32)) for a in (q, k, v))
@@ -191,7 +208,7 @@ def test_under_autocast(way: str) -> None:
 
 
 def test_what_is_computed_as_float32(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other features, other dtypes, few queries; and float32 copies whose result stays that: no weight is rounded."""
+    """Other features, other dtypes, few queries; and float32 copies, whatever reads the result."""
     q, k, v = operands(SIZES[0])
     x, y, z = map(lt.asarray, (q, k, v))
     odd = [lt.asarray(draw(2, 20, 40, seed=i)) for i in range(3)]
@@ -205,7 +222,9 @@ def test_what_is_computed_as_float32(way: str, monkeypatch: pytest.MonkeyPatch) 
     for found in others:
         assert "AMX" not in "".join(i.library for i in found.explain().kernels if i.library.startswith("generated att"))
     exact = attend(*(lt.asarray(a.astype("f4")) for a in (q, k, v))).numpy()
+    half = others[-1].astype("bfloat16")
     np.testing.assert_array_equal(others[-1].numpy(), exact)
+    np.testing.assert_array_equal(half.numpy().astype("f4"), exact.astype(BFLOAT16).astype("f4"))
     monkeypatch.setattr(pair_products, "dot_products", lambda: "")
     forget()
     assert "AMX" not in str(attend(x, y, z).explain())

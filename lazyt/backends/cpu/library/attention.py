@@ -16,7 +16,7 @@ from lazyt.backends.cpu.library.products import code_of, tile_for
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.backends.cpu.workspace import ATTENTION, ATTENTION_GRADIENT, ATTENTION_TILES
 from lazyt.ir import dtypes
-from lazyt.ir.attention import as_call, before_cast, mask_of, on_halves
+from lazyt.ir.attention import as_call, before_cast, mask_of, of_halves, on_halves
 from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
@@ -34,21 +34,21 @@ TILE = Tile((1,), 4, SIDE, True)
 SHARES = 4
 
 
-def calls(b: Builder, n: Node, operands: Sequence[Node], rounded: bool) -> tuple[Node, ...] | None:
-    """The results of attention as a call, if there is code for it: of bfloat16, by AMX, where the result is `rounded`.
+def calls(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
+    """The results of attention as a call, if there is code for it: by AMX where it is recorded of bfloat16.
 
     NOTE: its weights are rounded then, which who multiplies float32 copies of bfloat16 may not want.
     """
     if not attends(b, n):
         return None
-    found = on_halves(b, n, operands) if rounded and _has_tiles(b, n, operands) else None
+    found = on_halves(b, n, operands) if _has_tiles(b, n, operands) else None
     return as_call(b, n, operands) if found is None else found
 
 
 def _has_tiles(b: Builder, n: Node, operands: Sequence[Node]) -> bool:
     """Whether operands are float32 copies of bfloat16, of whole registers of features: the plan holds for these."""
     q, _, v = operands[:3]
-    if is_gradient_node(n) or q.dtype != dtypes.float32 or pair_products.dot_products() != "tiles":
+    if is_gradient_node(n) or not of_halves(n) or q.dtype != dtypes.float32 or pair_products.dot_products() != "tiles":
         return False
     if any((x := before_cast(b, y)) is None or x.dtype != dtypes.bfloat16 for y in operands[:3]):
         return False

@@ -116,9 +116,6 @@ class Forward(Writer):
     def take_values(self, f: Function, arg: dict[str, str], source: str, keys: str) -> None:
         """Before a block of keys is met by the panels."""
 
-    def leave_out_values(self, f: Function, arg: dict[str, str], source: str, own: str, keys: str) -> None:
-        """Before a panel that sees only `own` of a block of keys: values behind these are not to reach it."""
-
     def own_arguments(self, arg: dict[str, str], v: str) -> tuple[str, str]:
         """The values of a step, and its last arguments."""
         return f"ptr {v}, i64 {arg['v_row']}", ""
@@ -171,7 +168,6 @@ class Forward(Writer):
                     left, width, vectors = self.width(f, rows, p.index)
                     own, ahead = self.seen(f, arg, f.let(f"add i64 {q0}, {p.index}"), left, k0, keys)
                     with f.when(f.let(f"icmp sgt i64 {own}, 0")):
-                        self.leave_out_values(f, arg, v2, own, keys)
                         self.turn_mask(f, arg, offset, f.let(f"add i64 {q0}, {p.index}"), k0, own, left, width)
                         step = f.load("ptr", f.at("ptr", "@steps", vectors))
                         qt = f.at(e, "%qt", f.let(f"mul i64 {which}, {q_size}"))

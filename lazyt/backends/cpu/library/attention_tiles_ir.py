@@ -191,12 +191,6 @@ class _Tiles(Forward):
     def take_values(self, f: Function, arg: dict[str, str], source: str, keys: str) -> None:
         f.line(f"call void @values(ptr {source}, i64 {arg['v_row']}, i64 {keys}, i64 {arg['e']}, ptr %pairs, ptr %vt)")
 
-    def leave_out_values(self, f: Function, arg: dict[str, str], source: str, own: str, keys: str) -> None:
-        """NOTE: that is the last panel of a unit, so no other one reads the values of the block."""
-        some, rest = f.let(f"icmp slt i64 {own}, {keys}"), f.let(f"and i64 {own}, {LONG - 1}")
-        with f.when(f.let(f"and i1 {some}, {f.let(f'icmp ne i64 {rest}, 0')}")):
-            self.take_values(f, arg, source, own)
-
     def own_arguments(self, arg: dict[str, str], v: str) -> tuple[str, str]:
         return "ptr %vt, ptr %w, ptr %rest", f", float {arg['by']}"
 

@@ -327,7 +327,7 @@ class Product(products.Product):
         """The panels of B that may stay packed: where it is an input, and to pack it is a good part of the product."""
         ch, dtype, (base, _, offset) = self.choice, self.call.node.dtype, self.call.operands[1]
         # NOTE: units that share a part of B would both pack it.
-        if not self._may_stay or -(-ch.m // self._unit()[0]) > 1:
+        if not self._may_stay or self._packs_once or -(-ch.m // self._unit()[0]) > 1:
             return None
         assert ch.tile is not None
         assert isinstance(base.attrs, g.Input)
