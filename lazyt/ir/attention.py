@@ -45,7 +45,7 @@ def is_attention(n: Node) -> bool:
 
 
 def attention(
-    b: Builder, q: Node, k: Node, v: Node, mask: Node | None, by: Node, causal: bool, halves: bool
+    b: Builder, q: Node, k: Node, v: Node, mask: Node | None, by: Node, causal: bool, halves: bool = False
 ) -> tuple[Node, Node]:
     """The nodes (o, l) of these operands. halves: that they are copies of halves, and the result is to be one."""
     b.same(q.shape[-1], k.shape[-1])
@@ -190,7 +190,7 @@ def _scores(xp: Any, q: Array, k: Array, mask: Array | None, by: Any, causal: bo
 
 
 def attention_of(xp: Any, q: Array, k: Array, v: Array, *rest: Any) -> tuple[Array, Array]:
-    *mask, by, causal, _ = rest
+    *mask, by, causal = rest
     s = _scores(xp, q, k, mask[0] if mask else None, by, causal)
     top = s.max(-1, keepdims=True)
     unseen = (top == -xp.inf) & bool(mask)
@@ -198,6 +198,11 @@ def attention_of(xp: Any, q: Array, k: Array, v: Array, *rest: Any) -> tuple[Arr
     e = xp.exp(s - top)
     total = xp.where(unseen, 1, e.sum(-1, keepdims=True))
     return (e / total) @ v, xp.where(unseen, xp.inf, top + xp.log(total))[..., 0]
+
+
+def attention_by_call(xp: Any, *arguments: Any) -> tuple[Array, Array]:
+    """`attention_of` the operands and statics of a call: whether it was recorded of halves changes nothing here."""
+    return attention_of(xp, *arguments[:-1])
 
 
 def gradient_of(xp: Any, q: Array, k: Array, v: Array, *rest: Any) -> tuple[Array, Array, Array]:
@@ -220,5 +225,5 @@ def _is_half(x: Any) -> bool:
 
 
 # NOTE: the weights are no linear function of q, k, mask and l. o is not read: delta is made of it.
-register("attention", linear=(2,))(partial(_by_numpy, attention_of))
+register("attention", linear=(2,))(partial(_by_numpy, attention_by_call))
 register("attention_gradient", linear=(2, -5, -3, -2))(partial(_by_numpy, gradient_of))

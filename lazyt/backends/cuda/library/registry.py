@@ -14,7 +14,7 @@ import numpy as np
 
 from lazyt.backends.math.elements import BFLOAT16
 from lazyt.ir import dtypes, library_calls
-from lazyt.ir.attention import attention_of, gradient_of
+from lazyt.ir.attention import attention_by_call, gradient_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ def _enter(name: str) -> Callable[[Function], Function]:
 
 # Attention, where cuDNN refuses it
 
-FUNCTIONS["attention"] = attention_of
+FUNCTIONS["attention"] = attention_by_call
 FUNCTIONS["attention_gradient"] = gradient_of
 
 
