@@ -134,7 +134,7 @@ class Attention:
             x = where.driver.view(where.number, address, library.memory_dtype(dtype), dim, steps)
             operands.append((x[..., 0] if self._is_row(i) else x, dtype))
         assert isinstance(self.call.node.attrs, g.Opaque)
-        got = library.call(xp, self.call.node.attrs.fn, operands, (by, causal_of(self.call.node)))
+        got = library.call(xp, self.call.node.attrs.fn, operands, (by, *self.call.node.attrs.statics))
         for address, (_, shape, dtype), value in zip(outputs, self.results, got, strict=True):
             out = where.driver.view(where.number, address, library.memory_dtype(dtype), shape)
             library.put(xp, out, dtype, value.reshape(shape))
