@@ -60,10 +60,7 @@ class OperandBuilder(Builder):
         return super().matmul(self.as_bfloat16(a), self.as_bfloat16(b)) if self.wanted(self, made) else made
 
     def as_bfloat16(self, x: Node) -> Node:
-        """x rounded, before it is moved; what it was cast from, if that was bfloat16."""
-        found = before_cast(self, x)
-        if found is not None and found.dtype == dtypes.bfloat16:
-            return found
+        """x, which is no copy of a half, rounded before it is moved."""
         moved = []
         while x.op in ("permute", "reshape", "expand"):
             moved.append(x)

@@ -46,11 +46,13 @@ def calls(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | N
 
 
 def _has_tiles(b: Builder, n: Node, operands: Sequence[Node]) -> bool:
-    """Whether operands are float32 copies of bfloat16, of whole registers of features: the plan holds for these."""
+    """Whether queries are float32 copies of bfloat16, of whole registers of features: the plan holds for these."""
     q, _, v = operands[:3]
     if is_gradient_node(n) or not of_halves(n) or q.dtype != dtypes.float32 or pair_products.dot_products() != "tiles":
         return False
-    if any((x := before_cast(b, y)) is None or x.dtype != dtypes.bfloat16 for y in operands[:3]):
+    # NOTE: `on_halves` asks whether the others were cast from the same.
+    found = before_cast(b, q)
+    if found is None or found.dtype != dtypes.bfloat16:
         return False
     if any(hint(x.shape[-1]) % part for x, part in ((q, 2 * SIDE), (v, SIDE))):
         return False

@@ -42,9 +42,7 @@ class _Gradient(Writer):
         self.hide(f, nv)
         logs = [self.load(f, a) for a in self.part(f, "%rows", 0, nv)]
         deltas = [self.load(f, a) for a in self.part(f, "%rows", 1, nv)]
-        one = f.let(f"insertelement {self.vector} poison, {self.element} %by, i32 0")
-        zero = f"<{self.lanes} x i32> zeroinitializer"
-        by = self.vec(f, f.let(f"shufflevector {self.vector} {one}, {self.vector} poison, {zero}"))
+        by = self.splat(f, "%by")
         with f.loop("0", "%keys", "1") as key:
             ats = zip(self.row(f, "%s", key.index, nv), self.row(f, "%p", key.index, nv), logs, deltas, strict=True)
             for s, p, log, delta in ats:

@@ -105,11 +105,6 @@ class _Tiles(Forward):
         f.line("ret void")
         self.add(f, f"define internal void @step.{nv}({self.PARAMS}) nounwind noinline {{\nentry:\n{f.text()}\n}}")
 
-    def splat(self, f: Function, x: str) -> Vec:
-        one = f.let(f"insertelement {self.vector} poison, float {x}, i32 0")
-        zero = f"<{self.lanes} x i32> zeroinitializer"
-        return self.vec(f, f.let(f"shufflevector {self.vector} {one}, {self.vector} poison, {zero}"))
-
     def pair(self, x: Vec, y: Vec | None) -> Vec:
         """Two rounded, as one word: the first in its lower half."""
         low = (casts.rounded(x, BFLOAT16).as_int() >> 16) & 0xFFFF

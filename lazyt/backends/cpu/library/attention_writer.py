@@ -142,6 +142,12 @@ class Writer:
     def vec(self, f: Function, name: str) -> Vec:
         return Vec(f.body, name, self.element, self.lanes)
 
+    def splat(self, f: Function, x: str) -> Vec:
+        """A number in every lane."""
+        one = f.let(f"insertelement {self.vector} poison, {self.element} {x}, i32 0")
+        zero = f"<{self.lanes} x i32> zeroinitializer"
+        return self.vec(f, f.let(f"shufflevector {self.vector} {one}, {self.vector} poison, {zero}"))
+
     def hide(self, f: Function, nv: int) -> None:
         """What is not seen of %s goes to -inf: keys behind a query, then what the mask %t says."""
         low = constant(self.vec(f, ""), -math.inf)
@@ -290,9 +296,7 @@ class Writer:
 
     def scale(self, f: Function, panel: str, rows: str, width: str, by: str) -> None:
         """The first `width` elements of so many rows of a panel times a number."""
-        one = f.let(f"insertelement {self.vector} poison, {self.element} {by}, i32 0")
-        zero = f"<{self.lanes} x i32> zeroinitializer"
-        all_ = self.vec(f, f.let(f"shufflevector {self.vector} {one}, {self.vector} poison, {zero}"))
+        all_ = self.splat(f, by)
         with f.loop("0", rows, "1") as row, f.loop("0", width, str(self.lanes)) as at:
             (here,) = self.row(f, f.at(self.element, panel, at.index), row.index, 1)
             self.store(f, self.load(f, here) * all_, here)

@@ -49,8 +49,7 @@ def pack_pairs_text(dtype: np.dtype, tile: Tile, kind: str, source: Source) -> t
     packing = Packing(dtype, tile, source, pairs=True)
     body = packing.function(kind, "pack.panels")
     f = Function()
-    arg = {field: f.load("ptr" if field in ("from", "to") else "i64", f.at("i64", "%args", str(i)))
-           for i, field in enumerate(PACK_FIELDS)}  # fmt: skip
+    arg = _arguments(f)
     with f.loop("%begin", "%end", "1") as unit:
         first = f.let(f"mul i64 {unit.index}, {PANELS * tile.columns}")
         count = f.smin(f.let(f"sub i64 {arg['cols']}, {first}"), str(PANELS * tile.columns))
@@ -67,6 +66,14 @@ def pack_pairs_text(dtype: np.dtype, tile: Tile, kind: str, source: Source) -> t
     head = "define void @lazyt_pack_pairs(ptr %args, i64 %begin, i64 %end) nounwind {\nentry:"
     text = "\n".join([*sorted(x for x in declared if x), transposer, body, head, f.text(), "}"])
     return named(text, "lazyt_pack_pairs")
+
+
+def _arguments(f: Function) -> dict[str, str]:
+    """A packing's arguments, by their names."""
+    return {
+        field: f.load("ptr" if field in ("from", "to") else "i64", f.at("i64", "%args", str(i)))
+        for i, field in enumerate(PACK_FIELDS)
+    }
 
 
 def panels_that_stay(f: Function, kept: str) -> tuple[str, str, str]:
@@ -94,9 +101,7 @@ class Packing:
 
     def text(self, kind: str) -> tuple[str, str]:
         f, e = self.f, self.element
-        for i, field in enumerate(PACK_FIELDS):
-            self.arg[field] = f.load("ptr" if field in ("from", "to") else "i64", f.at("i64", "%args", str(i)))
-        arg = self.arg
+        self.arg = arg = _arguments(f)
         stays, there, fills = panels_that_stay(f, arg["kept"])
         to = f.let(f"select i1 {stays}, ptr {there}, ptr {arg['to']}")
         is_done = f.let(f"and i1 {stays}, {f.let(f'xor i1 {fills}, true')}")
