@@ -12,9 +12,17 @@ import pytest
 import lazyt as lt
 from lazyt.backends.cpu import pair_products
 from lazyt.backends.cpu.codegen.looptext import Function, named
+from lazyt.backends.cpu.library import attention, conv_filter_tiles, conv_tiles, products
 
 here = pytest.mark.skipif(not pair_products.are_granted(), reason="no AMX for bfloat16 here, or it is kept back")
 WAYS = ["emulated", pytest.param("registers", marks=here)]
+# What writes modules with AMX's instructions: where it is called, and its name there.
+WRITERS: list[tuple[Any, str]] = [
+    (products, "product_text"),
+    (conv_tiles, "rows_text"),
+    (conv_filter_tiles, "filter_text"),
+    (attention, "tiles_text"),
+]
 
 STATE = """@amx.shape = internal global [64 x i8] zeroinitializer
 @amx.tiles = internal global [8192 x i8] zeroinitializer
@@ -25,13 +33,13 @@ INSTRUCTIONS = ("ldtilecfg", "tilerelease", "tilezero", "tileloadd64", "tilestor
 
 
 @contextmanager
-def registers(way: str, monkeypatch: pytest.MonkeyPatch, *writers: tuple[Any, str]) -> Iterator[None]:
-    """Pairs of bfloat16 are multiplied by AMX, or emulated: then by the modules that `writers` (module, name) write."""
+def registers(way: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pairs of bfloat16 are multiplied by AMX, or emulated in all modules that have its instructions."""
     monkeypatch.setattr(pair_products, "dot_products", lambda: "tiles")
     threads = lt.get_num_threads()
     if way == "emulated":
         lt.set_num_threads(1)  # registers of all threads are the same memory
-        for module, name in writers:
+        for module, name in WRITERS:
             plain = getattr(module, name)
             monkeypatch.setattr(module, name, lambda *given, plain=plain: without_amx(plain(*given)))
     yield

@@ -16,7 +16,7 @@ from lazyt.backends.cpu.library import gemm_amx, gemm_ir, products
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
 from lazyt.runtime import plan_cache
-from tests.support.amx import WAYS, here, registers
+from tests.support.amx import here
 from tests.support.dots import BFLOAT16, CASES, Array, bound, computed, flushed, fused
 from tests.support.plans import forget
 
@@ -44,12 +44,6 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget()
     yield
     forget()
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with registers(request.param, monkeypatch, (products, "product_text")):
-        yield request.param
 
 
 def meaning(a: Array, b: Array) -> Array:

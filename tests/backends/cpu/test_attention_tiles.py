@@ -10,9 +10,8 @@ import pytest
 
 import lazyt as lt
 from lazyt.backends.cpu import pair_products
-from lazyt.backends.cpu.library import attention
 from lazyt.runtime import plan_cache
-from tests.support.amx import WAYS, here, registers
+from tests.support.amx import here, registers
 from tests.support.dots import BFLOAT16, Array
 from tests.support.plans import forget
 
@@ -26,12 +25,6 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget()
     yield
     forget()
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with registers(request.param, monkeypatch, (attention, "tiles_text")):
-        yield request.param
 
 
 class Sizes(NamedTuple):
@@ -143,7 +136,7 @@ def test_keys_that_a_panel_does_not_see_are_not_read(way: str) -> None:
 def test_the_registers_and_their_emulation_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for one in ("emulated", "registers"):
-        with monkeypatch.context() as patch, registers(one, patch, (attention, "tiles_text")):
+        with monkeypatch.context() as patch, registers(one, patch):
             forget()
             found.append([attend(*map(lt.asarray, operands(s)), is_causal=True).numpy().tobytes() for s in SIZES])
     assert found[0] == found[1]

@@ -13,17 +13,15 @@ import lazyt as lt
 from lazyt import nn
 from lazyt.backends.cpu import pair_products
 from lazyt.backends.cpu.backend import BACKEND
-from lazyt.backends.cpu.library import conv_filter_tiles, conv_tiles, products
+from lazyt.backends.cpu.library import conv_filter_tiles, conv_tiles
 from lazyt.backends.cpu.workspace import WORKSPACE
 from lazyt.ir import graph as g
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
 from lazyt.runtime import plan_cache
-from tests.support.amx import WAYS, here, registers
+from tests.support.amx import here
 from tests.support.dots import BFLOAT16, Array, flushed, fused
 from tests.support.plans import forget
-
-WRITERS = (products, "product_text"), (conv_tiles, "rows_text"), (conv_filter_tiles, "filter_text")
 
 
 class Case(NamedTuple):
@@ -64,12 +62,6 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget()
     yield
     forget()
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with registers(request.param, monkeypatch, *WRITERS):
-        yield request.param
 
 
 def draw(*shape: int, seed: int = 0) -> Array:

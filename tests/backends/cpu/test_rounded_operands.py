@@ -11,14 +11,11 @@ import pytest
 import lazyt as lt
 from lazyt import nn
 from lazyt.backends.cpu import pair_products
-from lazyt.backends.cpu.library import conv_filter_tiles, conv_tiles, products
+from lazyt.backends.cpu.library import conv_tiles
 from lazyt.runtime import plan_cache
 from lazyt.tracing.mode import FIRST
 from lazyt.tracing.trace import local
-from tests.support.amx import WAYS, registers
 from tests.support.plans import forget
-
-WRITERS = (products, "product_text"), (conv_tiles, "rows_text"), (conv_filter_tiles, "filter_text")
 
 
 @pytest.fixture(autouse=True)
@@ -30,12 +27,6 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     rounded(False)
     forget()
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with registers(request.param, monkeypatch, *WRITERS):
-        yield request.param
 
 
 def rounded(allowed: bool) -> None:
