@@ -104,6 +104,27 @@ def test_a_handler_at_each_place_of_expressions(act: str) -> None:
         run.at(k, *ACTS[act])
 
 
+def test_a_function_around_collections_is_no_place() -> None:
+    """What is raised in it is dropped, so it would interrupt nothing."""
+    calls: list[str] = []
+
+    def around(phase: str, info: dict[str, int]) -> None:
+        calls.append(phase)
+
+    def collected() -> int:
+        return gc.collect()
+
+    gc.callbacks.append(around)
+    try:
+        n = count(collected)
+        assert n > 0 and not calls
+        gc.collect()
+        assert calls == ["start", "stop"]
+    finally:
+        gc.callbacks.remove(around)
+    assert n == count(collected)
+
+
 def test_a_first_compile_is_interrupted() -> None:
     _try(Training("SGD momentum", True), SAMPLES, 0)
 

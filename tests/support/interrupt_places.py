@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -59,6 +60,8 @@ class Places:
     def run(self, f: Callable[[], object]) -> None:
         """Run f; the handler of SIGINT is as it was afterwards."""
         before = signal.signal(signal.SIGINT, self._handle)
+        # NOTE: other libraries' functions around a collection, as hypothesis's: CPython drops what is raised in them.
+        callbacks, gc.callbacks[:] = gc.callbacks[:], []
         self.on = True
         sys.settrace(self._tracer)
         try:
@@ -66,6 +69,7 @@ class Places:
         finally:
             self.on = False
             sys.settrace(None)
+            gc.callbacks[:] = callbacks
             # What is still pending is handled here, by nothing.
             signal.signal(signal.SIGINT, lambda *_: None)
             signal.signal(signal.SIGINT, before)
