@@ -15,6 +15,7 @@ import lazyt as lt
 import lazyt.multiprocessing as mp
 from lazyt.errors import AutogradError, DeviceError, NotSupportedError, SyncError
 from lazyt.tracing.tensor_state import EXTERNAL
+from tests.support.shared_files import shared_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -117,15 +118,15 @@ def test_a_write_is_a_sync():
 
 
 def test_memory_is_freed_with_the_last_tensor():
-    before, known = len(os.listdir("/proc/self/fd")), len(EXTERNAL)
+    before, known = shared_files(), len(EXTERNAL)
     x = lt.zeros(5).share_memory_()
     y = x[1:]
-    assert len(EXTERNAL) == known + 1
+    assert len(EXTERNAL) == known + 1 and shared_files() > before
     del x
     assert y.is_shared()
     del y
     lt.sync()
-    assert len(EXTERNAL) == known and len(os.listdir("/proc/self/fd")) <= before
+    assert len(EXTERNAL) == known and shared_files() <= before
     with pytest.raises(NotSupportedError, match="sending a view made by real"):
         through(lt.asarray([1 + 2j]).real)
 
