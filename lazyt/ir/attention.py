@@ -5,10 +5,10 @@
 
 q (..., T, D), k (..., S, D), v (..., S, E), o and ct (..., T, E), l and delta (..., T); the leading extents are equal.
 `by` is a number (0-d), and no derivative by it is asked for. Where a backend asks for it (`on_halves`) q, k, v, o, ct
-and the gradients are halves, l and delta float32.
+and the gradients are halves, or these float32; l and delta are float32.
 A mask has their rank, each of its leading extents and T may be 1: bool says which keys a query sees, else it is added.
 A row whose keys a mask hides all is 0, without gradients, and its l is inf: every weight made from that is 0.
-The first static says whether query i sees keys up to i only; attention has another, whether it was recorded of halves.
+The first static says whether query i sees keys up to i only, the second one whether attention was recorded of halves.
 The gradient recomputes the weights from l (Dao et al., 2022).
 
 Backends without code for it compute products instead (`by_products`):
@@ -63,7 +63,7 @@ def causal_of(n: Node) -> bool:
 
 
 def of_halves(n: Node) -> bool:
-    """Whether attention was recorded of halves: its weights may be rounded then."""
+    """Whether attention was recorded of halves: weights, and what its gradient makes of them, may be rounded then."""
     assert isinstance(n.attrs, g.Opaque)
     return bool(n.attrs.statics[1])
 
@@ -142,8 +142,11 @@ def as_call(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
     return b.opaque(n.attrs.fn, operands, n.attrs.statics, n.attrs.outputs)
 
 
-def on_halves(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
-    """The same on the halves that q, k, v and ct were cast from; None if they were not halves of one kind."""
+def on_halves(b: Builder, n: Node, operands: Sequence[Node], wide: bool = False) -> tuple[Node, ...] | None:
+    """The same on the halves that q, k, v and ct were cast from; None if they were not halves of one kind.
+
+    wide: whether the call gives gradients as float32.
+    """
     assert isinstance(n.attrs, g.Opaque)
     back = n.attrs.fn == "attention_gradient"
     at = (0, 1, 2, *((len(operands) - 2,) if back else ()))
@@ -153,9 +156,11 @@ def on_halves(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...]
     half = found[0].dtype
     if back:
         found[len(operands) - 5] = halved(b, operands[-5], half)
-    outputs = [(shape, dtypes.float32 if i and not back else half) for i, (shape, _) in enumerate(n.attrs.outputs)]
+    outputs = [
+        (shape, dtypes.float32 if (wide if back else i) else half) for i, (shape, _) in enumerate(n.attrs.outputs)
+    ]
     results = b.opaque(n.attrs.fn, [found.get(i, x) for i, x in enumerate(operands)], n.attrs.statics, outputs)
-    return tuple(b.cast(x, dtypes.float32) for x in results)
+    return tuple(x if x.dtype == dtypes.float32 else b.cast(x, dtypes.float32) for x in results)
 
 
 def before_cast(b: Builder, x: Node) -> Node | None:
@@ -200,11 +205,6 @@ def attention_of(xp: Any, q: Array, k: Array, v: Array, *rest: Any) -> tuple[Arr
     return (e / total) @ v, xp.where(unseen, xp.inf, top + xp.log(total))[..., 0]
 
 
-def attention_by_call(xp: Any, *arguments: Any) -> tuple[Array, Array]:
-    """`attention_of` the operands and statics of a call: whether it was recorded of halves changes nothing here."""
-    return attention_of(xp, *arguments[:-1])
-
-
 def gradient_of(xp: Any, q: Array, k: Array, v: Array, *rest: Any) -> tuple[Array, Array, Array]:
     *mask, _, l, delta, ct, by, causal = rest  # noqa: E741 - as above
     w = xp.exp(_scores(xp, q, k, mask[0] if mask else None, by, causal) - l[..., None])
@@ -213,17 +213,21 @@ def gradient_of(xp: Any, q: Array, k: Array, v: Array, *rest: Any) -> tuple[Arra
 
 
 def _by_numpy(function: Callable[..., tuple[Array, ...]], *arguments: Any) -> tuple[Array, ...]:
+    """The results, float32 of halves: the call's outputs say which are rounded."""
+    wide = [x.astype(np.float32) if _is_half(x) else x for x in arguments]
     with np.errstate(all="ignore"):
-        results = function(np, *(x.astype(np.float32) if _is_half(x) else x for x in arguments))
-    # NOTE: the log of the sum is float32 beside halves.
-    q = arguments[0]
-    return tuple(x.astype(q.dtype if q.dtype not in HALVES or x.ndim == q.ndim else np.float32) for x in results)
+        return tuple(x.astype(wide[0].dtype) for x in function(np, *wide))
 
 
 def _is_half(x: Any) -> bool:
     return isinstance(x, np.ndarray | np.generic) and x.dtype in HALVES
 
 
+def by_call(function: Callable[..., tuple[Array, ...]], xp: Any, *arguments: Any) -> tuple[Array, ...]:
+    """`function` of the operands and statics of a call: whether it was recorded of halves changes nothing here."""
+    return function(xp, *arguments[:-1])
+
+
 # NOTE: the weights are no linear function of q, k, mask and l. o is not read: delta is made of it.
-register("attention", linear=(2,))(partial(_by_numpy, attention_by_call))
-register("attention_gradient", linear=(2, -5, -3, -2))(partial(_by_numpy, gradient_of))
+register("attention", linear=(2,))(partial(_by_numpy, partial(by_call, attention_of)))
+register("attention_gradient", linear=(2, -5, -3, -2))(partial(_by_numpy, partial(by_call, gradient_of)))

@@ -324,7 +324,9 @@ def _opaque(n: Node, xs: list[Array], env: Environment) -> Any:
 
 def _item(n: Node, xs: list[Any], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Item)
-    return np.asarray(xs[0][n.attrs.index])
+    x = np.asarray(xs[0][n.attrs.index])
+    # NOTE: functions compute halves as float32.
+    return x.astype(n.dtype) if n.dtype in dtypes.HALVES and x.dtype == dtypes.float32 else x
 
 
 PRIMITIVES: dict[str, Callable[[Node, list[Any], Environment], Any]] = {

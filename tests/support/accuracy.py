@@ -78,8 +78,9 @@ products. On a GPU, attention of halves rounds its weights too, to the half, bef
 as PyTorch's does. So does a CPU with AMX where queries, keys and values are bfloat16 as attention is recorded (not
 float32 copies of such), 32 divides the features of queries and 16 those of values: each weight has an error of 2^-8 of
 itself at most, their sum has none of it. Scores are scaled after they are summed up, so they may overflow where
-float32's do not (beyond 3.4e38). The gradient is computed as float32, of the rounded result.
-`tests/backends/cpu/test_attention_tiles.py` asserts this.
+float32's do not (beyond 3.4e38). The gradient, of the rounded result, rounds the weights and the slopes of the scores
+so too, where the cotangent is of bfloat16 and 32 divides the features of values; else it is computed as float32.
+`tests/backends/cpu/test_attention_tiles.py` and `tests/backends/cpu/test_attention_tiles_gradient.py` assert this.
 
 Where a processor multiplies pairs of bfloat16 (`avx512_bf16`), generated products of more than a few rows take
 `vdpbf16ps`. To a sum it adds the second product of a pair of neighbours along k, then the first, each with one rounding

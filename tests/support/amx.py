@@ -22,6 +22,7 @@ WRITERS: list[tuple[Any, str]] = [
     (conv_tiles, "rows_text"),
     (conv_filter_tiles, "filter_text"),
     (attention, "tiles_text"),
+    (attention, "tiles_gradient_text"),
 ]
 
 STATE = """@amx.shape = internal global [64 x i8] zeroinitializer

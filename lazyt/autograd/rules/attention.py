@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.autograd.rules.formula import Value, call, carries, outputs_of
 from lazyt.autograd.rules.registry import library_vjp
-from lazyt.ir.attention import along, causal_of, mask_of, scores, weights
+from lazyt.ir.attention import along, causal_of, mask_of, of_halves, scores, weights
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -36,7 +36,7 @@ def _attention(b: Builder, n: Node, cts: Cotangents) -> Cotangents:
     o, l = outputs_of(b, n)  # noqa: E741 - the name that it has in ir/attention.py
     delta = b.reduce("sum", b.mul(ct, o), (o.ndim - 1,))
     shapes = [(x.shape, x.dtype) for x in (q, k, v)]
-    found = call(b, "attention_gradient", (q, k, v, *masks, o, l, delta, ct, by), (causal,), shapes)
+    found = call(b, "attention_gradient", (q, k, v, *masks, o, l, delta, ct, by), (causal, of_halves(n)), shapes)
     if at is None:
         return *found, None
     # NOTE: has all weights at once, but is as large itself; dead code where nobody asks for it.

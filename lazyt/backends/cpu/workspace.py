@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.codegen.lines import Lines
     from lazyt.backends.cpu.codegen.looptext import Function
 
-# Bytes, at most: of products, convolutions, attention (of bfloat16 by AMX, too) and its gradient.
+# Bytes, at most: of products, convolutions, attention and its gradient (of bfloat16 by AMX, too).
 PRODUCT = FINISHED + PACKED_B + PACKED_A
 CONVOLUTION = 2 * SCRATCH
 ATTENTION = 2 * PANELS + 2 * SCORES
 ATTENTION_TILES = ATTENTION + 5 * SCORES + KEYS_PACKED + VALUES
 ATTENTION_GRADIENT = PANELS_BACK + 3 * SCORES
+ATTENTION_GRADIENT_TILES = PANELS_BACK + 8 * SCORES + KEYS_PACKED + VALUES
 # What a worker has: enough for each of them.
-WORKSPACE = max(PRODUCT, CONVOLUTION, ATTENTION_TILES, ATTENTION_GRADIENT)
+WORKSPACE = max(PRODUCT, CONVOLUTION, ATTENTION_TILES, ATTENTION_GRADIENT, ATTENTION_GRADIENT_TILES)
 
 PARAMETERS = "ptr %args, i64 %begin, i64 %end, ptr %workspace"
 

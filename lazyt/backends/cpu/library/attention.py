@@ -9,12 +9,19 @@ from lazyt.backends.cpu import pair_products
 from lazyt.backends.cpu.library.attention_gradient_ir import gradient_text
 from lazyt.backends.cpu.library.attention_ir import attention_text
 from lazyt.backends.cpu.library.attention_tile import PANELS, PANELS_BACK, panels, parts
+from lazyt.backends.cpu.library.attention_tiles_gradient_ir import tiles_gradient_text
 from lazyt.backends.cpu.library.attention_tiles_ir import tiles_text
+from lazyt.backends.cpu.library.attention_tiles_writer import LONG
 from lazyt.backends.cpu.library.gemm_amx import SIDE
 from lazyt.backends.cpu.library.gemm_tile import Tile
 from lazyt.backends.cpu.library.products import code_of, tile_for
 from lazyt.backends.cpu.thread_pool import get_num_threads
-from lazyt.backends.cpu.workspace import ATTENTION, ATTENTION_GRADIENT, ATTENTION_TILES
+from lazyt.backends.cpu.workspace import (
+    ATTENTION,
+    ATTENTION_GRADIENT,
+    ATTENTION_GRADIENT_TILES,
+    ATTENTION_TILES,
+)
 from lazyt.ir import dtypes
 from lazyt.ir.attention import as_call, before_cast, mask_of, of_halves, on_halves
 from lazyt.ir.symbolic import hint
@@ -41,20 +48,21 @@ def calls(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | N
     """
     if not attends(b, n):
         return None
-    found = on_halves(b, n, operands) if _has_tiles(b, n, operands) else None
+    found = on_halves(b, n, operands, wide=True) if _has_tiles(b, n, operands) else None
     return as_call(b, n, operands) if found is None else found
 
 
 def _has_tiles(b: Builder, n: Node, operands: Sequence[Node]) -> bool:
     """Whether queries are float32 copies of bfloat16, of whole registers of features: the plan holds for these."""
     q, _, v = operands[:3]
-    if is_gradient_node(n) or not of_halves(n) or q.dtype != dtypes.float32 or pair_products.dot_products() != "tiles":
+    if not of_halves(n) or q.dtype != dtypes.float32 or pair_products.dot_products() != "tiles":
         return False
     # NOTE: `on_halves` asks whether the others were cast from the same.
     found = before_cast(b, q)
     if found is None or found.dtype != dtypes.bfloat16:
         return False
-    if any(hint(x.shape[-1]) % part for x, part in ((q, 2 * SIDE), (v, SIDE))):
+    # The gradient multiplies features of v by those of ct.
+    if any(hint(x.shape[-1]) % part for x, part in ((q, LONG), (v, LONG if is_gradient_node(n) else SIDE))):
         return False
     for x in (q, v):
         b.same(x.shape[-1], hint(x.shape[-1]))
@@ -77,9 +85,10 @@ def _text(n: Node, queries: int, d: int, e: int) -> tuple[str, str]:
     dtype, at, tile = n.operands[0].dtype, mask_of(n), _tile(n)
     mask = "" if at is None else "bool" if n.operands[at].dtype == dtypes.bool_ else "add"
     used = panels(tile, queries)
+    back = is_gradient_node(n)
     if dtype == dtypes.bfloat16:
-        return tiles_text(tile, mask, used)
-    if not is_gradient_node(n):
+        return tiles_gradient_text(tile, mask, used) if back else tiles_text(tile, mask, used)
+    if not back:
         return attention_text(dtype, tile, mask, used)
     families = sorted({*parts(tile, d), *parts(tile, e)})
     return gradient_text(dtype, tile, mask, used, tuple(families))
@@ -103,9 +112,10 @@ def launch(b: ScheduleBinding, c: AttentionCall, rows: list[list[int]], table: l
 
 def workspace(c: AttentionCall) -> int:
     """Bytes of working memory that a thread needs for a call."""
+    tiles = c.node.operands[0].dtype == dtypes.bfloat16
     if is_gradient(c):
-        return ATTENTION_GRADIENT
-    return ATTENTION_TILES if c.node.operands[0].dtype == dtypes.bfloat16 else ATTENTION
+        return ATTENTION_GRADIENT_TILES if tiles else ATTENTION_GRADIENT
+    return ATTENTION_TILES if tiles else ATTENTION
 
 
 def _tile(n: Node) -> Tile:

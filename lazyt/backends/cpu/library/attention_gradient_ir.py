@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.library.gemm_tile import Family, Tile
 
 
-class _Gradient(Writer):
+class Gradient(Writer):
     PARAMS = (
         "ptr %q, ptr %g, ptr %dq, ptr %rows, ptr %s, ptr %p, ptr %t, ptr %k, i64 %k_row, ptr %v, i64 %v_row, "
         "i64 %keys, i64 %d, i64 %e, i1 %more, i64 %ahead, ptr %own.q, i64 %q_row, ptr %own.g, i64 %g_row, "
         "ptr %dk, ptr %dv, i64 %queries, "
     )
+    # Further arguments of a step.
+    working = ""
 
     def step(self, nv: int) -> None:
         """%rows has l and delta, %own.q and %own.g are where q and ct lie in memory."""
@@ -76,58 +78,93 @@ class _Gradient(Writer):
         whole = [f"ptr @row.{nv}" if (nv, False) in families else masked[nv - 1] for nv in vectors]
         self.texts.append(f"@parts = internal constant [{2 * len(vectors)} x ptr] [{', '.join([*masked, *whole])}]")
 
+    # What the driver asks for, which is another's where operands are no floats of this kind
+
+    @property
+    def stored(self) -> str:
+        """An element of q, k, v and ct in memory."""
+        return self.element
+
+    def begin(self, f: Function, arg: dict[str, str]) -> None:
+        self.areas(f, arg, (("st", PANELS_BACK), ("s", SCORES), ("p", SCORES), ("t", SCORES)))
+
+    def end(self, f: Function) -> None:
+        """After the last unit."""
+
+    def layout(self, f: Function, arg: dict[str, str]) -> dict[str, str]:
+        """Where a panel has what, behind l and delta, and the size of it `whole`."""
+        _, q_size, _ = self.sizes(f, arg)
+        deep = f.let(f"and i64 {f.let('add i64 ' + arg['e'] + f', {self.lanes - 1}')}, {-self.lanes}")
+        g_at = f.let(f"add i64 {q_size}, {2 * self.panel}")
+        dq_at = f.let(f"add i64 {g_at}, {f.let(f'mul i64 {deep}, {self.panel}')}")
+        return {"q": str(2 * self.panel), "g": g_at, "dq": dq_at, "whole": f.let(f"add i64 {dq_at}, {q_size}")}
+
+    def take_queries(
+        self, f: Function, arg: dict[str, str], at: dict[str, str], sources: dict[str, str], left: str, width: str
+    ) -> None:
+        """Pack q and ct of a panel. at: where it has what."""
+        for x, features in (("q", "d"), ("g", "e")):
+            f.line(f"call void @transpose(ptr {sources[x]}, i64 {arg[f'{x}_row']}, i64 {arg[features]}, i64 {left}, "
+                   f"i64 {width}, ptr {at[x]})")  # fmt: skip
+        self.scale(f, at["q"], arg["d"], width, arg["by"])
+
+    def take_keys(self, f: Function, arg: dict[str, str], source: str, keys: str) -> None:
+        """Before a block of keys is met by the panels."""
+
+    def own_rows(self, arg: dict[str, str], at: dict[str, str], sources: dict[str, str]) -> str:
+        """q and ct of a panel as rows, which dk and dv are made of."""
+        return f"ptr {sources['q']}, i64 {arg['q_row']}, ptr {sources['g']}, i64 {arg['g_row']}"
+
     def driver(self, name: str) -> None:
         f, e, n = Function(), self.element, self.panel
+        m = self.stored
         size = self.dtype.itemsize
         f.body.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         arg = self.arguments(f)
-        self.areas(f, arg, (("st", PANELS_BACK), ("s", SCORES), ("p", SCORES), ("t", SCORES)))
-        _, q_size, _ = self.sizes(f, arg)
-        deep_e = f.let(f"and i64 {f.let('add i64 ' + arg['e'] + f', {self.lanes - 1}')}, {-self.lanes}")
-        # A panel: l and delta, then q, ct and dq transposed.
-        g_at = f.let(f"add i64 {q_size}, {2 * n}")
-        dq_at = f.let(f"add i64 {g_at}, {f.let(f'mul i64 {deep_e}, {n}')}")
-        whole = f.let(f"add i64 {dq_at}, {q_size}")
+        self.begin(f, arg)
+        layout = self.layout(f, arg)
         with f.loop("%begin", "%end", "1") as unit:
             offset = self.batch(f, arg, unit.index)
-            q0, k0, v0, g0 = (f.at(e, arg[x], offset[x]) for x in "qkvg")
+            q0, k0, v0, g0 = (f.at(m, arg[x], offset[x]) for x in "qkvg")
             line = f.let(f"mul i64 {unit.index}, {arg['queries']}")
             dq = f.at(e, arg["dq"], f.let(f"mul i64 {line}, {arg['d']}"))
             sums = {}
             key = f.let(f"mul i64 {unit.index}, {arg['keys']}")
             for to, features in (("dk", "d"), ("dv", "e")):
                 there = f.let(f"icmp ne ptr {arg[to]}, null")
-                at = f.at(e, arg[to], f.let(f"mul i64 {key}, {arg[features]}"))
-                sums[to] = f.let(f"select i1 {there}, ptr {at}, ptr null")
+                own = f.at(e, arg[to], f.let(f"mul i64 {key}, {arg[features]}"))
+                sums[to] = f.let(f"select i1 {there}, ptr {own}, ptr null")
                 with f.when(there):
                     count = f.let(f"mul i64 {f.let('mul i64 ' + arg['keys'] + ', ' + arg[features])}, {size}")
-                    f.line(f"call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {count}, i1 false)")
+                    f.line(f"call void @llvm.memset.p0.i64(ptr {own}, i8 0, i64 {count}, i1 false)")
             with f.loop("0", arg["queries"], arg["unit_rows"]) as group:
                 first = group.index
                 rows = f.smin(f.let(f"sub i64 {arg['queries']}, {first}"), arg["unit_rows"])
 
-                def panel(p: str) -> tuple[str, str]:
+                def panel(p: str) -> tuple[str, dict[str, str], str, dict[str, str]]:
+                    """Where its own memory is and has what, its first query, and where q and ct lie."""
                     which = f.let(f"udiv i64 {p}, {n}")
-                    return f.at(e, "%st", f.let(f"mul i64 {which}, {whole}")), f.let(f"add i64 {first}, {p}")
+                    own = f.at(e, "%st", f.let(f"mul i64 {which}, {layout['whole']}"))
+                    query = f.let(f"add i64 {first}, {p}")
+                    rows_of = ("q", q0, arg["q_row"]), ("g", g0, arg["g_row"])
+                    lie = {x: f.at(m, base, f.let(f"mul i64 {query}, {row}")) for x, base, row in rows_of}
+                    return own, {x: f.at(e, own, there) for x, there in layout.items()}, query, lie
 
                 with f.loop("0", rows, str(n)) as p:
-                    state, query = panel(p.index)
+                    own, at, query, sources = panel(p.index)
                     left, width, _ = self.width(f, rows, p.index)
                     for part, name_of in ((0, "l"), (1, "delta")):
                         source = f.at(e, arg[name_of], f.let(f"add i64 {line}, {query}"))
-                        self.fetch(f, source, f.at(e, state, str(part * n)), left)
-                    for base, row, features, to in ((q0, "q_row", "d", str(2 * n)), (g0, "g_row", "e", g_at)):
-                        source = f.at(e, base, f.let(f"mul i64 {query}, {arg[row]}"))
-                        f.line(f"call void @transpose(ptr {source}, i64 {arg[row]}, i64 {arg[features]}, i64 {left}, "
-                               f"i64 {width}, ptr {f.at(e, state, to)})")  # fmt: skip
-                    self.scale(f, f.at(e, state, str(2 * n)), arg["d"], width, arg["by"])
+                        self.fetch(f, source, f.at(e, own, str(part * n)), left)
+                    self.take_queries(f, arg, at, sources, left, width)
                 last = f.let(f"add i64 {first}, {rows}")
                 limit = f.let(f"select i1 {arg['is.causal']}, i64 {f.smin(last, arg['keys'])}, i64 {arg['keys']}")
                 with f.loop("0", limit, str(KEYS)) as block_of:
                     begin = block_of.index
                     keys = f.smin(f.let(f"sub i64 {limit}, {begin}"), str(KEYS))
-                    here = {x: f.at(e, base, f.let(f"mul i64 {begin}, {arg[row]}"))
+                    here = {x: f.at(m, base, f.let(f"mul i64 {begin}, {arg[row]}"))
                           for x, base, row in (("k", k0, "k_row"), ("v", v0, "v_row"))}  # fmt: skip
+                    self.take_keys(f, arg, here["k"], keys)
                     into: dict[str, str] = {}
                     for x, features in (("dk", "d"), ("dv", "e")):
                         there = f.let(f"icmp ne ptr {sums[x]}, null")
@@ -135,28 +172,26 @@ class _Gradient(Writer):
                         into[x] = f.let(f"select i1 {there}, ptr {moved}, ptr null")
                     more = f.let(f"icmp ne i64 {begin}, 0")
                     with f.loop("0", rows, str(n)) as p:
-                        state, query = panel(p.index)
+                        own, at, query, sources = panel(p.index)
                         left, width, vectors = self.width(f, rows, p.index)
-                        own, ahead = self.seen(f, arg, query, left, begin, keys)
-                        with f.when(f.let(f"icmp sgt i64 {own}, 0")):
-                            self.turn_mask(f, arg, offset, query, begin, own, left, width)
+                        seen, ahead = self.seen(f, arg, query, left, begin, keys)
+                        with f.when(f.let(f"icmp sgt i64 {seen}, 0")):
+                            self.turn_mask(f, arg, offset, query, begin, seen, left, width)
                             step = f.load("ptr", f.at("ptr", "@steps", vectors))
-                            own_q = f.at(e, q0, f.let(f"mul i64 {query}, {arg['q_row']}"))
-                            own_g = f.at(e, g0, f.let(f"mul i64 {query}, {arg['g_row']}"))
                             f.line(
-                                f"call void {step}(ptr {f.at(e, state, str(2 * n))}, ptr {f.at(e, state, g_at)}, "
-                                f"ptr {f.at(e, state, dq_at)}, ptr {state}, ptr %s, ptr %p, ptr %t, ptr {here['k']}, "
-                                f"i64 {arg['k_row']}, ptr {here['v']}, i64 {arg['v_row']}, i64 {own}, i64 {arg['d']}, "
-                                f"i64 {arg['e']}, i1 {more}, i64 {ahead}, ptr {own_q}, i64 {arg['q_row']}, "
-                                f"ptr {own_g}, i64 {arg['g_row']}, ptr {into['dk']}, ptr {into['dv']}, i64 {left}, "
-                                f"{e} {arg['by']})"
+                                f"call void {step}(ptr {at['q']}, ptr {at['g']}, ptr {at['dq']}, ptr {own}, ptr %s, "
+                                f"ptr %p, ptr %t, ptr {here['k']}, i64 {arg['k_row']}, ptr {here['v']}, "
+                                f"i64 {arg['v_row']}, i64 {seen}, i64 {arg['d']}, i64 {arg['e']}, i1 {more}, "
+                                f"i64 {ahead}, {self.own_rows(arg, at, sources)}, ptr {into['dk']}, ptr {into['dv']}, "
+                                f"i64 {left}, {e} {arg['by']}{self.working})"
                             )
                 with f.when(f.let(f"icmp ne ptr {arg['dq']}, null")), f.loop("0", rows, str(n)) as p:
-                    state, query = panel(p.index)
+                    _, at, query, _ = panel(p.index)
                     left, _, _ = self.width(f, rows, p.index)
                     out = f.at(e, dq, f.let(f"mul i64 {query}, {arg['d']}"))
-                    f.line(f"call void @transpose.back(ptr {f.at(e, state, dq_at)}, i64 {left}, i64 {arg['d']}, "
+                    f.line(f"call void @transpose.back(ptr {at['dq']}, i64 {left}, i64 {arg['d']}, "
                            f"ptr {out}, i64 {arg['d']})")  # fmt: skip
+        self.end(f)
         self.close(f, name)
 
     def fetch(self, f: Function, source: str, to: str, left: str) -> None:
@@ -179,7 +214,7 @@ def gradient_text(
     dtype: np.dtype, tile: Tile, mask: str, used: tuple[int, ...], families: tuple[Family, ...]
 ) -> tuple[str, str]:
     """The module of attention's gradient, and its name; `families` are those that features take (see `parts`)."""
-    w = _Gradient(dtype, tile, mask, used)
+    w = Gradient(dtype, tile, mask, used)
     for nv in used:
         w.product("row", nv)
         w.product("col", nv)

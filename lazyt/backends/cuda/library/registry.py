@@ -14,7 +14,7 @@ import numpy as np
 
 from lazyt.backends.math.elements import BFLOAT16
 from lazyt.ir import dtypes, library_calls
-from lazyt.ir.attention import attention_by_call, gradient_of
+from lazyt.ir.attention import attention_of, by_call, gradient_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,8 +61,8 @@ def _enter(name: str) -> Callable[[Function], Function]:
 
 # Attention, where cuDNN refuses it
 
-FUNCTIONS["attention"] = attention_by_call
-FUNCTIONS["attention_gradient"] = gradient_of
+FUNCTIONS["attention"] = partial(by_call, attention_of)
+FUNCTIONS["attention_gradient"] = partial(by_call, gradient_of)
 
 
 # Sorting and scans
