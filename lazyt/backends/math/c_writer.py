@@ -202,6 +202,8 @@ class CWriter(Generic[M]):
                     return self._let("i1", f"{self.is_nan(a)} || {self.is_nan(b)}" if a != b else self.is_nan(a))
                 case "one":
                     return self._let("i1", f"{a} < {b} || {a} > {b}")
+                case "uge":
+                    return self._let("i1", f"!({a} < {b})")
             assert predicate[0] == "o" or predicate == "une", f"no C for {predicate}"
             return self._let("i1", f"{a} {_COMPARE[predicate[1:]]} {b}")
         if predicate[0] == "s":

@@ -21,6 +21,7 @@ from lazyt.backends.math.mathlib import (
     at_most,
     log_limits,
     power_limits,
+    vanishing,
 )
 from lazyt.backends.math.vector import Vec, constant, copysign, estrin, fabs, fma, horner, sqrt, where
 
@@ -103,14 +104,21 @@ def scale(p: Vec, t: Vec) -> Vec:
     return p * power_of_two(near) * where(small, constant(t, 2.0**-128), 2.0**128)
 
 
-def exp(x: Vec) -> Vec:
-    t, r, tail = reduce_exp(at_most(at_least(x, -746.0), 710.0))
+def _exp(x: Vec) -> Vec:
+    t, r, tail = reduce_exp(x)
     high, low = exp_sum(r, tail)
     return scale(high + low, t)
 
 
+def exp(x: Vec) -> Vec:
+    return vanishing(_exp, x, -746.0, 710.0)
+
+
 def exp2(x: Vec) -> Vec:
-    x = at_most(at_least(x, -1076.0), 1024.0)
+    return vanishing(_exp2, x, -1076.0, 1024.0)
+
+
+def _exp2(x: Vec) -> Vec:
     t = x + MAGIC
     f = x - (t - MAGIC)
     r = f * LN2

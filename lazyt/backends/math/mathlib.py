@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from lazyt.backends.math.vector import Vec, constant, fabs, where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 INF, NAN = math.inf, math.nan
 # Added to a double below 2**51 it leaves the nearest integer in the low bits of the sum.
@@ -23,6 +27,16 @@ def at_least(x: Vec, low: float) -> Vec:
 def at_most(x: Vec, high: float) -> Vec:
     """min(x, high), NaN kept."""
     return where(x > high, constant(x, high), x)
+
+
+def vanishing(f: Callable[[Vec], Vec], x: Vec, low: float, high: float) -> Vec:
+    """f(x), but 0 for x < low, of which f sees 0: a result that underflows takes a processor many times as long.
+
+    f sees no more than `high`, and NaN.
+    """
+    # NOTE: so spelled both choices are masks of the instructions before them.
+    there = x.compare("uge", low)
+    return where(there, f(where(there, at_most(x, high), 0.0)), 0.0)
 
 
 def log_limits(r: Vec, x: Vec, pole: float) -> Vec:

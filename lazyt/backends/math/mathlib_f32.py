@@ -11,7 +11,18 @@ from __future__ import annotations
 
 import math
 
-from lazyt.backends.math.mathlib import INF, MAGIC, MANTISSA, NAN, ONE_BITS, ROOT_BITS, at_least, at_most, power_limits
+from lazyt.backends.math.mathlib import (
+    INF,
+    MAGIC,
+    MANTISSA,
+    NAN,
+    ONE_BITS,
+    ROOT_BITS,
+    at_least,
+    at_most,
+    power_limits,
+    vanishing,
+)
 from lazyt.backends.math.payne_hanek import if_large
 from lazyt.backends.math.vector import Rules, Vec, constant, copysign, estrin, fabs, fma, horner, sqrt, where
 
@@ -100,7 +111,11 @@ def _split(x: Vec) -> tuple[Vec, Vec]:
 
 
 def exp2(x: Vec) -> Vec:
-    x = up(at_most(at_least(x, -155.0), 130.0))
+    return vanishing(_exp2, x, -151.0, 130.0)
+
+
+def _exp2(x: Vec) -> Vec:
+    x = up(x)
     n = x + MAGIC
     return down(_power_of_two(n, horner(x - (n - MAGIC), EXP2)))
 

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from lazyt.backends.math.mathlib import INF, NAN, at_least, at_most, log_limits
+from lazyt.backends.math.mathlib import INF, NAN, at_least, at_most, log_limits, vanishing
 from lazyt.backends.math.vector import Rules, Vec, constant, copysign, estrin, fabs, fma, horner, sqrt, where
 
 # Added to a float below 2**22 it leaves the nearest integer in the low bits of the sum.
@@ -84,9 +84,13 @@ def _exp_normal(x: Vec) -> Vec:
     return (e.as_int() + (t.as_int() << 23)).as_float()
 
 
-def exp(x: Vec) -> Vec:
-    t, e = _reduced(at_most(at_least(x, -105.0), 90.0))
+def _exp(x: Vec) -> Vec:
+    t, e = _reduced(x)
     return _scale(e, t)
+
+
+def exp(x: Vec) -> Vec:
+    return vanishing(_exp, x, -104.0, 90.0)
 
 
 def _log_terms(x: Vec) -> tuple[Vec, Vec]:
