@@ -398,3 +398,37 @@ def test_pure_callback() -> None:
         lt.pure_callback(3, x)
     with pytest.raises(TypeError, match="a result is a pair"):
         lt.pure_callback(np.cbrt, 3, x)
+
+
+@pytest.mark.parametrize("how", [
+    lambda y: y.detach(), lambda y: y.reshape(3, 1)[:, 0], lambda y: y + 0 * y[0],
+    lambda y: lt.broadcast_to(y, (2, 3))[1], lambda y: lt.stack([*y]), lambda y: y,
+])  # fmt: skip
+@pytest.mark.parametrize("create", [False, True])
+def test_backward_reads_a_saved_result_in_any_way(how, create):
+    """Views of it are of a value of its own: the result is the user's, and keeps its value."""
+    kept = []
+
+    class Tanh(lt.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = lt.tanh(x)
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, ct):
+            (y,) = ctx.saved_tensors
+            kept.append(y)
+            return ct * (1 - how(y) ** 2)
+
+    x = lt.asarray([0.1, 0.2, 0.3]).requires_grad_()
+    want = np.tanh(x.detach().numpy())
+    y = Tanh.apply(x)
+    (g,) = lt.autograd.grad((y**2).sum(), [x], create_graph=create)
+    if create:
+        g.sum().backward()
+    lt.sync()
+    np.testing.assert_allclose(g.detach().numpy(), 2 * want * (1 - want**2), rtol=1e-6)
+    np.testing.assert_allclose(y.detach().numpy(), want, rtol=1e-6)
+    np.testing.assert_allclose((kept[0].detach() * 2).numpy(), 2 * want, rtol=1e-6)

@@ -9,8 +9,9 @@ from lazyt.autograd.custom import Kept, inputs_of
 from lazyt.autograd.saved_segment import KNOWN
 from lazyt.errors import AutogradError
 from lazyt.functions.gradients.saving import packers
+from lazyt.ops.definition import OPS
 from lazyt.tracing.inference import is_inference, refuse_saving
-from lazyt.tracing.record import advance, begin, is_grad_enabled, slot_of
+from lazyt.tracing.record import advance, begin, is_grad_enabled, record, slot_of
 from lazyt.tracing.steps import new_tensor
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import Step
@@ -100,8 +101,10 @@ class FunctionCtx:
             elif saved.input is not None:
                 slot = inputs_of(self._step)[saved.input]
         if self._unpack is None:
-            # A result: as the value that has this function's gradient.
-            return kept[saved.place] if slot is None or saved.result is None else new_tensor(slot)
+            if slot is None or saved.result is None or not is_grad_enabled():
+                return kept[saved.place]
+            # A result, with this function's gradient. NOTE: of a step of its own, because somebody may hold that value.
+            return record(OPS["positive"], (new_tensor(slot),))
         x = self._unpack(saved.packed)
         if not isinstance(x, Handle):
             raise TypeError(f"Output of saved tensor unpack_hook expected to be a tensor but got {type(x).__name__}")
