@@ -40,6 +40,10 @@ MOST_GROUPS = 256
 TWICE = 2
 # So often what the function reads may be found to have changed, before it is only called.
 CHANGES = 16
+_ARRAYS = (
+    "it makes a tensor of an array, and reaches a large one of NumPy, whose changes are not seen; make that a tensor, "
+    "or read-only (a.flags.writeable = False)"
+)
 
 
 def jit(f: Callable[..., Any]) -> Any:
@@ -51,8 +55,9 @@ def jit(f: Callable[..., Any]) -> Any:
     changes from call to call as a tensor. NumPy's arrays come to `f` as tensors.
 
     What `f` reads beside its arguments is read anew: parameters of a module, tensors of enclosing functions. When a
-    name, a variable or an attribute that it reads has become another object or number, `f` is called again. Not seen
-    are attributes of Python modules, and what other libraries keep. What `f` writes in place is written again.
+    name, a variable, an attribute, an element or a key that it reads has become another object or number, `f` is called
+    again. Not seen are attributes of Python modules, and what other libraries keep. What `f` writes in place is written
+    again; lists and dictionaries among the arguments come as copies.
 
     `f` is called each time, as without `jit`, if it reads a value, draws random numbers, keeps a value in something
     else than its results (`backward()` does, `lt.grad` does not), or writes into a tensor with gradients. A
@@ -277,12 +282,18 @@ class _Recorded:
         return self._with_results(known, results, tree)
 
     def _with_results(self, known: KnownCall, results: list[Any], tree: Any) -> KnownCall | str:
+        assert self.entry is not None
+        if known.constants and self.entry.guards.arrays:
+            self.jitted._refuse(_ARRAYS)
+            return _ARRAYS
         tr, first = self.tr, self.start.index + 1
-        storages: set[int] = set()
-        for h in results:
+        shared: set[Any] = set()
+        before: dict[int, int] = {}
+        for k, h in enumerate(results):
             given = next((i for i, x in enumerate(self.values) if x is h), None)
-            if given is not None:
-                known.results.append(given)
+            first_at = before.setdefault(id(h), k)
+            if given is not None or first_at < k:
+                known.results.append(-1 - first_at if given is None else given)
                 continue
             slot, st = slot_of(tr, h), h._storage
             base = slot if st is None else st._slot
@@ -290,9 +301,9 @@ class _Recorded:
                 return "a result is a leaf"
             if base is None or base.step.index < first or slot.step.index < first:
                 return "a result was there before, or is a view of what was"
-            if st is not None and id(st) in storages:
+            if (slot if st is None else st) in shared:
                 return "results share memory"
-            storages.add(id(st))
+            shared.add(slot if st is None else st)
             known.results.append(slot)
         if known.last is not tr.pos:
             return "a result was derived anew"
@@ -359,9 +370,12 @@ def _walk(x: Any, found: list[Handle], key: list[Any]) -> None:
         for v in x:
             _walk(v, found, key)
     elif isinstance(x, dict):
-        key += (kind, *x)
+        key += (kind, *x, *map(type, x))
         for v in x.values():
             _walk(v, found, key)
+    elif isinstance(x, slice):
+        key.append(kind)
+        _walk((x.start, x.stop, x.step), found, key)
     elif not isinstance(x, Hashable):
         raise TypeError(f"jit: an argument must be a tensor, a nest of them, or hashable, not {kind.__name__!r}")
     else:

@@ -1,18 +1,22 @@
 """What a function reads beside its arguments: names, variables of enclosing functions, attributes.
 
-`watched` finds them once, from the function and whatever it reaches: functions of the user's that it names, modules of
-`lazyt.nn`, other objects, lists and dictionaries. A guard is a namespace and what was in it: objects are compared by
-identity, numbers and texts by value. What is in a tensor is not looked at.
+`watched` finds them once, from the function and whatever it reaches: functions of the user's that it names, their code,
+modules of `lazyt.nn`, other objects and their classes, lists, dictionaries, sets, small arrays of NumPy. A guard is a
+namespace and what was in it: objects are compared by identity, numbers and texts by value. What is in a tensor is not
+looked at.
 
-Not looked into: lazyt's own functions, NumPy's and the standard library's, and attributes of Python modules.
+Not looked into: lazyt's own functions, NumPy's and the standard library's, and attributes of Python modules. An array
+of NumPy that is large and may be written is only counted.
 """
 
 from __future__ import annotations
 
+import builtins
 import functools
 import itertools
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable
 from operator import is_
 from typing import Any, NamedTuple
@@ -24,9 +28,23 @@ from lazyt.tracing.tensor_state import Holder
 # Kinds of which equal values mean the same.
 _PLAIN = (bool, int, float, complex, str, bytes, np.dtype, np.generic)
 _LIBRARIES = frozenset(("lazyt", "numpy", "torch", "jax"))
+# Of the standard library, by module and name: objects with attributes, and what to read of others.
+_ATTRIBUTES = frozenset({
+    ("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local"), ("collections", "UserDict"),
+    ("collections", "UserList"),
+})  # fmt: skip
+_CONTENTS = {
+    ("builtins", "set"): "*{n}", ("builtins", "bytearray"): "bytes({n})", ("collections", "deque"): "*{n}",
+    ("_contextvars", "ContextVar"): "{n}.get(END)",
+}  # fmt: skip
+# Keys and values: a key may go, and another come with the same value.
+_ITEMS = "*{n}, *{n}.values()"
 MOST = 20_000  # objects that are looked into
+SMALL = 1024  # bytes of an array that is compared
 _END = object()
 _EMPTY = types.CellType()
+# A variable, an attribute or an object is there no more, or another thread changes a namespace.
+_GONE = (ValueError, AttributeError, TypeError, RuntimeError)
 
 # What counts its changes says the latest one here: a number of its own.
 counts = [0]
@@ -75,12 +93,13 @@ class Namespace(NamedTuple):
 class Guards:
     """Namespaces, and what was in them."""
 
-    __slots__ = ("_always", "_changes", "_counted")
+    __slots__ = ("_always", "_changes", "_counted", "arrays")
 
-    def __init__(self, counted: list[Namespace], others: list[Namespace], changes: int) -> None:
+    def __init__(self, counted: list[Namespace], others: list[Namespace], changes: int, arrays: int) -> None:
         # What counts its changes is not looked at while there are none.
         self._counted, self._always = _Group(counted), _Group(others) if others else None
         self._changes = changes
+        self.arrays = arrays  # so many may change unseen
 
     def hold(self) -> bool:
         """Whether all in them is as it was."""
@@ -105,7 +124,7 @@ class _Group:
         self.namespaces = namespaces
         # NOTE: END stands behind each: no element passes from one to the next unseen.
         parts = [n.text.format(n=f"n{i}") + ", END" for i, n in enumerate(namespaces)]
-        space = {f"n{i}": n.space for i, n in enumerate(namespaces)} | {"END": _END}
+        space = {f"n{i}": n.space for i, n in enumerate(namespaces)} | {"END": _END, "contents": _contents}
         self.read: Callable[[], list[Any]] = eval(
             compile(f"lambda: [{', '.join(parts)}]", "<lazyt guards>", "eval"), space
         )
@@ -115,7 +134,7 @@ class _Group:
         """Whether all in them is as it was."""
         try:
             now = self.read()
-        except ValueError:  # a variable of an enclosing function was deleted
+        except _GONE:
             return False
         kept = self.kept
         return len(now) == len(kept) and (all(map(is_, now, kept)) or all(map(_same, now, kept)))
@@ -124,8 +143,8 @@ class _Group:
         """The first namespace that is not; '' if all are."""
         try:
             now = self.read()
-        except ValueError:
-            return "a variable"
+        except _GONE:
+            return "a variable or an object"
         at = 0
         for x, y in itertools.zip_longest(now, self.kept):
             if not _same(x, y):
@@ -139,6 +158,11 @@ def _same(a: Any, b: Any) -> bool:
     return a is b or (type(a) is type(b) and isinstance(a, _PLAIN) and repr(a) == repr(b))
 
 
+def _contents(cell: types.CellType) -> Any:
+    """What a variable holds that was empty."""
+    return cell.cell_contents if cell != _EMPTY else _END
+
+
 def _is_library(module: object) -> bool:
     name = str(module).partition(".")[0]
     own = name in _LIBRARIES or name in sys.stdlib_module_names
@@ -146,8 +170,12 @@ def _is_library(module: object) -> bool:
 
 
 def _names(code: types.CodeType) -> Iterable[str]:
-    """The names that a function's code may look for in its module, those of functions inside included."""
-    yield from code.co_names
+    """The names that a function's code looks for in its module, those of functions inside included."""
+    import dis
+
+    for i in dis.get_instructions(code):
+        if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield i.argval
     for x in code.co_consts:
         if isinstance(x, types.CodeType):
             yield from _names(x)
@@ -160,19 +188,20 @@ class _Watch:
         self.seen: dict[int, Any] = {}
         self.names: set[tuple[int, str]] = set()
         self.todo: list[Any] = []
+        self.arrays = 0
 
     def reach(self, roots: Iterable[Any]) -> Guards:
         changes = counts[0]
         self.todo.extend(roots)
         while self.todo:
             x = self.todo.pop()
-            if x is None or isinstance(x, (*_PLAIN, Holder, np.ndarray, types.ModuleType)) or id(x) in self.seen:
+            if x is None or isinstance(x, (*_PLAIN, Holder, types.ModuleType)) or id(x) in self.seen:
                 continue
             if len(self.seen) >= MOST:
                 raise TooMany
             self.seen[id(x)] = x
             self._look(x)
-        return Guards(self.counted, self.others, changes)
+        return Guards(self.counted, self.others, changes, self.arrays)
 
     def _look(self, x: Any) -> None:
         match x:
@@ -185,58 +214,99 @@ class _Watch:
             case type():
                 self._class(x)
             case dict():
-                self._elements(x, "a dictionary", isinstance(x, CountedDict))
+                self._add(x, _ITEMS, "a dictionary", isinstance(x, CountedDict))
+                self.todo += x.values()
             case list():
-                self._elements(x, "a list")
-            case tuple():
+                self._add(x, "*{n}", "a list")
                 self.todo += x
+            case tuple() | frozenset():
+                self.todo += x
+            case np.ndarray():
+                self._array(x)
             case _:
                 self._object(x)
 
-    def _elements(self, space: Any, name: str, counted: bool = False) -> None:
-        """Watch all elements of a list or a dictionary."""
-        listed = isinstance(space, list)
-        (self.counted if counted else self.others).append(Namespace(space, "*{n}" if listed else "*{n}.values()", name))
-        self.todo += space if listed else space.values()
+    def _add(self, space: Any, text: str, name: str, counted: bool = False) -> None:
+        (self.counted if counted else self.others).append(Namespace(space, text, name))
+
+    def _array(self, x: np.ndarray[Any, Any]) -> None:
+        if x.nbytes <= SMALL and not x.dtype.hasobject:
+            self._add(x, "{n}.tobytes()", "an array of NumPy")
+        else:
+            self.arrays += x.flags.writeable
 
     def _function(self, f: types.FunctionType) -> None:
-        if (wrapped := getattr(f, "__wrapped__", None)) is not None:
+        if (wrapped := f.__dict__.get("__wrapped__")) is not None:
             self.todo.append(wrapped)
         if _is_library(f.__module__):
             return
+        self._add(f, "{n}.__code__, {n}.__defaults__, {n}.__kwdefaults__", f"the function {f.__qualname__!r}")
+        if f.__dict__:
+            self._add(f.__dict__, _ITEMS, f"an attribute of the function {f.__qualname__!r}")
+            self.todo += f.__dict__.values()
         space = f.__globals__
         for name in dict.fromkeys(_names(f.__code__)):
-            if name in space and (id(space), name) not in self.names:
+            if (name in space or not hasattr(builtins, name)) and (id(space), name) not in self.names:
                 self.names.add((id(space), name))
-                self.others.append(Namespace(space, f"{{n}}.get({name!r}, END)", f"the name {name!r}"))
-                self.todo.append(space[name])
+                self._add(space, f"{{n}}.get({name!r}, END)", f"the name {name!r}")
+                self.todo.append(space.get(name))
         for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
-            if cell != _EMPTY and id(cell) not in self.seen:
+            if id(cell) not in self.seen:
                 self.seen[id(cell)] = cell
-                self.others.append(Namespace(cell, "{n}.cell_contents", f"the variable {name!r}"))
-                self.todo.append(cell.cell_contents)
+                empty = cell == _EMPTY
+                self._add(cell, "contents({n})" if empty else "{n}.cell_contents", f"the variable {name!r}")
+                self.todo.append(None if empty else cell.cell_contents)
         self.todo += (f.__defaults__, f.__kwdefaults__)
 
     def _class(self, kind: type) -> None:
-        """The functions of a class: its objects are read through them."""
+        """What a class has: its objects are read through it."""
         for base in kind.__mro__:
-            if not _is_library(base.__module__):
-                for v in vars(base).values():
-                    self.todo.append(getattr(v, "__func__", getattr(v, "fget", v)))
+            if _is_library(base.__module__) or (base is not kind and id(base) in self.seen):
+                continue
+            self.seen[id(base)] = base
+            space, n = _referred(base)
+            self._add(space, f"*{n}.__dict__, *{n}.__dict__.values()", f"an attribute of the class {base.__name__!r}")
+            for v in vars(base).values():
+                self.todo.append(getattr(v, "__func__", getattr(v, "fget", v)))
+        self.todo.append(type(kind))
 
     def _object(self, x: Any) -> None:
-        module = type(x).__module__
-        if _is_library(module) and not module.startswith("lazyt."):
+        kind = type(x)
+        module, known = kind.__module__, (kind.__module__, kind.__qualname__)
+        own = getattr(x, "__dict__", None)
+        if isinstance(own, dict) and "__wrapped__" in own:
+            self.todo.append(own["__wrapped__"])
+            if _is_library(module):
+                return
+        if (text := _CONTENTS.get(known)) is not None:
+            self._add(x, text, f"a {kind.__name__}")
+            self.todo += x if text == "*{n}" else ()
             return
-        if (wrapped := getattr(x, "__wrapped__", None)) is not None:
-            self.todo.append(wrapped)
+        if _is_library(module) and not module.startswith("lazyt.") and known not in _ATTRIBUTES:
             return
-        space = getattr(x, "__dict__", None)
-        if isinstance(space, dict):
-            also = getattr(type(x), "counts_changes", None)
-            self._elements(space, f"an attribute of a {type(x).__name__}", also is not None)
+        space, n = _referred(x)
+        name = f"an attribute of a {kind.__name__}"
+        self.todo.append(kind)
+        if isinstance(own, dict):
+            also = getattr(kind, "counts_changes", None)
+            text = f"{n}.__class__, *{n}.__dict__, *{n}.__dict__.values()"
+            self._add(space, text, name, also is not None)
+            self.todo += own.values()
             self.todo += also or ()
-        self.todo.append(type(x))
+        for base in kind.__mro__:
+            if not _is_library(base.__module__):
+                for at, v in vars(base).items():
+                    if isinstance(v, types.MemberDescriptorType):
+                        self._add(space, f"getattr({n}, {at!r}, END)", name)
+                        self.todo.append(getattr(x, at, None))
+
+
+def _referred(x: Any) -> tuple[Any, str]:
+    """What stands for an object in the text of a guard, and how it is read there: nobody lives longer for a guard."""
+    try:
+        return weakref.ref(x), "{n}()"
+    except TypeError:
+        return x, "{n}"
 
 
 def watched(roots: Iterable[Any]) -> Guards:

@@ -56,7 +56,8 @@ class KnownCall:
         self.taken = [tr.results[s.index] if s.op is INPUT else None for s in steps]
         # What the call wrote into these: their number, the value behind it, how many writes that were.
         self.writes: list[tuple[int, Slot, int]] = []
-        # What it returned: a value that it made, or the number of one of these; and the tree that they are in.
+        # What it returned: a value that it made, the number of one of these, or that of a result before, as -1 - k; and
+        # the tree that they are in.
         self.results: list[Slot | int] = []
         self.tree: Any = None
         self.alone = False  # whether that is a value by itself
@@ -80,7 +81,7 @@ class KnownCall:
         found: list[Handle] = []
         for x in self.results:
             if type(x) is int:
-                h = values[x]
+                h = values[x] if x >= 0 else found[-1 - x]
             else:
                 h, s = new_tensor(x), x.step  # type: ignore[arg-type, union-attr]
                 if len(s.slots) == 1:
@@ -221,7 +222,8 @@ def read_before(tr: Trace, start: Step, steps: Sequence[Step], slots: Sequence[S
                 given.add(s)
         for x in s.operands:
             if isinstance(x, Slot) and x.step.index < first and x not in given and x not in found:
-                found[x] = written.get(x) or tr.holder(x)
+                over = written.get(x)
+                found[x] = tr.holder(x) if over is None else over
         if None in found.values():
             return f"nobody holds the value any more that is read at {s.site}"
     return [*found.values()]

@@ -15,7 +15,7 @@ import lazyt as lt
 from lazyt import nn, optim
 from lazyt.config import general
 from lazyt.errors import LazytWarning, NotSupportedError
-from tests.support.jitted import X8, Counted, Unseen, W, array, same, settled
+from tests.support.jitted import X8, Counted, W, array, same, settled, unseen
 
 B = array(8)
 MODEL = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
@@ -386,7 +386,7 @@ def test_the_switch(monkeypatch):
 
 
 def test_verify_finds_what_guards_do_not_see(monkeypatch):
-    state = Unseen()
+    state = unseen()
     state.d[0] = 1
     f = lt.jit(lambda x: x + 1 if state.d[0] == 1 else x * 2)
 

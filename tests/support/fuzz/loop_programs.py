@@ -232,12 +232,14 @@ class LoopWriter:
             body.append(f"t = {self.fill(template, u=other)}")
             if not pure and self.pick(3 if self.calm else 5) == 0:
                 body.append(self.fill(self.one(INSIDE)).replace("[u]", f"[{other}]"))
-        body.append("return lt.tanh(t)" if self.pick(3) else "return t")
+        twice = pure and self.pick(4) == 0
+        result = "lt.tanh(t)" if self.pick(3) else "t"
+        body += ["t = " + result, "return t, t"] if twice else ["return " + result]
         if self.calm and not pure and self.pick(2):
             # Held in a few turns, and read later: else nobody holds it.
             body.insert(1 + self.pick(len(body)), f"if {self.when()}: kept[:] = [*kept, t][-3:]")
         self.lines += [*["@lt.jit"] * pure, f"def {name}(a, s):", *(f"    {line}" for line in body)]
-        return f"{name}({{t}}, {{s}})"
+        return f"sum({name}({{t}}, {{s}}))" if twice else f"{name}({{t}}, {{s}})"
 
     def changing(self, of: Sequence[str] = CHANGING) -> str:
         """A call or a write of which arguments are of one kind in some turns, and of others in the rest."""
