@@ -47,6 +47,8 @@ class Module(Hooked):
     _version: int | None = None
     # A function under `jit` looks through a module only where one has changed since; and through these.
     counts_changes = (EVERYWHERE,)
+    # No call reads these.
+    unwatched = frozenset(("_not_saved",))
 
     def __init__(self) -> None:
         fields = self.__dict__

@@ -38,13 +38,19 @@ _CONTENTS = {
     ("_contextvars", "ContextVar"): "{n}.get(END)",
 }  # fmt: skip
 # Keys and values: a key may go, and another come with the same value.
-_ITEMS = "*{n}, *{n}.values()"
+_ITEMS = "*{n}", "*{n}.values()"
+# What an object is not read through.
+_OF_CLASSES = frozenset({
+    "__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "__annotations__", "__firstlineno__",
+    "__static_attributes__",
+})  # fmt: skip
+FEW = 12  # attributes of a class that are read one by one
 MOST = 20_000  # objects that are looked into
 SMALL = 1024  # bytes of an array that is compared
 _END = object()
 _EMPTY = types.CellType()
 # A variable, an attribute or an object is there no more, or another thread changes a namespace.
-_GONE = (ValueError, AttributeError, TypeError, RuntimeError)
+_GONE = (ValueError, AttributeError, KeyError, TypeError, RuntimeError)
 
 # What counts its changes says the latest one here: a number of its own.
 counts = [0]
@@ -83,11 +89,16 @@ class TooMany(Exception):
 
 
 class Namespace(NamedTuple):
-    """One that is watched: an expression for what is in it, where it stands for `{n}`, and what it is called."""
+    """One that is watched: expressions for what is in it, where it stands for `{n}`, and what it is called."""
 
     space: Any
-    text: str
+    texts: tuple[str, ...]
     name: str
+
+    @property
+    def varies(self) -> bool:
+        """Whether it may have more in it, or less."""
+        return any(t.startswith("*") for t in self.texts)
 
 
 class Guards:
@@ -122,8 +133,8 @@ class _Group:
 
     def __init__(self, namespaces: list[Namespace]) -> None:
         self.namespaces = namespaces
-        # NOTE: END stands behind each: no element passes from one to the next unseen.
-        parts = [n.text.format(n=f"n{i}") + ", END" for i, n in enumerate(namespaces)]
+        # NOTE: END stands behind each that varies: no element passes from one to the next unseen.
+        parts = [", ".join((*n.texts, *["END"] * n.varies)).format(n=f"n{i}") for i, n in enumerate(namespaces)]
         space = {f"n{i}": n.space for i, n in enumerate(namespaces)} | {"END": _END, "contents": _contents}
         self.read: Callable[[], list[Any]] = eval(
             compile(f"lambda: [{', '.join(parts)}]", "<lazyt guards>", "eval"), space
@@ -145,11 +156,11 @@ class _Group:
             now = self.read()
         except _GONE:
             return "a variable or an object"
-        at = 0
+        place, of = 0, [n for n in self.namespaces for _ in range(1 if n.varies else len(n.texts))]
         for x, y in itertools.zip_longest(now, self.kept):
             if not _same(x, y):
-                return self.namespaces[at].name
-            at += x is _END
+                return of[place].name
+            place += x is _END or not of[place].varies
         return ""
 
 
@@ -217,7 +228,7 @@ class _Watch:
                 self._add(x, _ITEMS, "a dictionary", isinstance(x, CountedDict))
                 self.todo += x.values()
             case list():
-                self._add(x, "*{n}", "a list")
+                self._add(x, ("*{n}",), "a list")
                 self.todo += x
             case tuple() | frozenset():
                 self.todo += x
@@ -226,12 +237,12 @@ class _Watch:
             case _:
                 self._object(x)
 
-    def _add(self, space: Any, text: str, name: str, counted: bool = False) -> None:
-        (self.counted if counted else self.others).append(Namespace(space, text, name))
+    def _add(self, space: Any, texts: Iterable[str], name: str, counted: bool = False) -> None:
+        (self.counted if counted else self.others).append(Namespace(space, (*texts,), name))
 
     def _array(self, x: np.ndarray[Any, Any]) -> None:
         if x.nbytes <= SMALL and not x.dtype.hasobject:
-            self._add(x, "{n}.tobytes()", "an array of NumPy")
+            self._add(x, ("{n}.tobytes()",), "an array of NumPy")
         else:
             self.arrays += x.flags.writeable
 
@@ -240,7 +251,8 @@ class _Watch:
             self.todo.append(wrapped)
         if _is_library(f.__module__):
             return
-        self._add(f, "{n}.__code__, {n}.__defaults__, {n}.__kwdefaults__", f"the function {f.__qualname__!r}")
+        given = [f"{{n}}.{x}" for x in ("__defaults__", "__kwdefaults__") if getattr(f, x) is not None]
+        self._add(f, ("{n}.__code__", *given), f"the function {f.__qualname__!r}")
         if f.__dict__:
             self._add(f.__dict__, _ITEMS, f"an attribute of the function {f.__qualname__!r}")
             self.todo += f.__dict__.values()
@@ -248,13 +260,13 @@ class _Watch:
         for name in dict.fromkeys(_names(f.__code__)):
             if (name in space or not hasattr(builtins, name)) and (id(space), name) not in self.names:
                 self.names.add((id(space), name))
-                self._add(space, f"{{n}}.get({name!r}, END)", f"the name {name!r}")
+                self._add(space, (f"{{n}}.get({name!r}, END)",), f"the name {name!r}")
                 self.todo.append(space.get(name))
         for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
             if id(cell) not in self.seen:
                 self.seen[id(cell)] = cell
                 empty = cell == _EMPTY
-                self._add(cell, "contents({n})" if empty else "{n}.cell_contents", f"the variable {name!r}")
+                self._add(cell, ("contents({n})" if empty else "{n}.cell_contents",), f"the variable {name!r}")
                 self.todo.append(None if empty else cell.cell_contents)
         self.todo += (f.__defaults__, f.__kwdefaults__)
 
@@ -265,7 +277,10 @@ class _Watch:
                 continue
             self.seen[id(base)] = base
             space, n = _referred(base)
-            self._add(space, f"*{n}.__dict__, *{n}.__dict__.values()", f"an attribute of the class {base.__name__!r}")
+            names = [x for x in vars(base) if x not in _OF_CLASSES]
+            own = [f"{n}.__dict__[{x!r}]" for x in names]
+            texts = (f"len({n}.__dict__)", *own) if len(own) <= FEW else (f"*{n}.__dict__", f"*{n}.__dict__.values()")
+            self._add(space, texts, f"an attribute of the class {base.__name__!r}")
             for v in vars(base).values():
                 self.todo.append(getattr(v, "__func__", getattr(v, "fget", v)))
         self.todo.append(type(kind))
@@ -279,7 +294,7 @@ class _Watch:
             if _is_library(module):
                 return
         if (text := _CONTENTS.get(known)) is not None:
-            self._add(x, text, f"a {kind.__name__}")
+            self._add(x, (text,), f"a {kind.__name__}")
             self.todo += x if text == "*{n}" else ()
             return
         if _is_library(module) and not module.startswith("lazyt.") and known not in _ATTRIBUTES:
@@ -289,15 +304,16 @@ class _Watch:
         self.todo.append(kind)
         if isinstance(own, dict):
             also = getattr(kind, "counts_changes", None)
-            text = f"{n}.__class__, *{n}.__dict__, *{n}.__dict__.values()"
-            self._add(space, text, name, also is not None)
-            self.todo += own.values()
+            texts = f"{n}.__class__", f"*{n}.__dict__", f"*{n}.__dict__.values()"
+            self._add(space, texts, name, also is not None)
+            left_out = getattr(kind, "unwatched", ())
+            self.todo += (v for k, v in own.items() if k not in left_out)
             self.todo += also or ()
         for base in kind.__mro__:
             if not _is_library(base.__module__):
                 for at, v in vars(base).items():
                     if isinstance(v, types.MemberDescriptorType):
-                        self._add(space, f"getattr({n}, {at!r}, END)", name)
+                        self._add(space, (f"getattr({n}, {at!r}, END)",), name)
                         self.todo.append(getattr(x, at, None))
 
 
