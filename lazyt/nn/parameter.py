@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.functions.arguments import tensor
 from lazyt.nn.uninitialized import UninitializedBuffer, UninitializedParameter, is_uninitialized
+from lazyt.tracing.inference import is_inference
 from lazyt.tracing.inplace import is_leaf, requires_grad
+from lazyt.tracing.steps import tensor_over
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
@@ -41,9 +43,11 @@ def buffer_of(x: Any) -> bool | None:
 def _own(data: Any) -> Tensor:
     """A tensor that is a value of its own: what it was made of may go on being used."""
     x = tensor(data)
-    if x is data and (x.requires_grad or x._view is not None):
-        x = x.detach().__copy__()
-    return x
+    if x is not data or is_inference(x):  # which may have no gradient
+        return x
+    # NOTE: a computed value is never written again, so two tensors may have it.
+    own: Tensor = x.detach().clone() if x._data is None or x.requires_grad else tensor_over(x._data)
+    return own
 
 
 class _Instances(type):

@@ -16,8 +16,9 @@ from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
 from lazyt.torch import functions as f, names
 from lazyt.torch.shapes import along
-from lazyt.tracing import name_hints, strides
+from lazyt.tracing import detached, name_hints, strides
 from lazyt.tracing.name_hints import ATTRIBUTES
+from lazyt.tracing.record import begin
 from lazyt.tracing.tracebacks import api_boundary
 
 if TYPE_CHECKING:
@@ -337,12 +338,16 @@ def get_data(self: Tensor) -> Tensor:
 
 
 def set_data(self: Tensor, value: Tensor) -> None:
-    """Write values of the same shape and dtype, outside of any gradient."""
+    """Take values of the same shape and dtype, outside of any gradient; what shared the memory keeps the old ones.
+
+    Later writes to `value` are not seen.
+    """
     if value.shape != self.shape or value.dtype != self.dtype:
         raise ShapeError(
             f"data: {value.dtype} {value.shape} does not fit a tensor of {self.dtype} {self.shape}, which keeps both"
         )
     with lt.no_grad():
+        detached.leave(begin(), self)
         _put(self, ..., value)
 
 

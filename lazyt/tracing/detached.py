@@ -2,7 +2,8 @@
 
 A write of a value that gradients flow into gives such a tensor a graph, as in PyTorch. A storage has one graph, so from
 that write on the tensor and its views have a storage to themselves. What they were detached from gets this value too,
-without a gradient, and sees no later one.
+without a gradient, and sees no later one. Whoever gives a tensor another value in place of a write (PyTorch's `x.data =
+y`) has them apart too: what was detached before, and views, keep the old one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from operator import setitem
 from typing import TYPE_CHECKING
 
 from lazyt.tracing.assignments import assign_step, put_back
-from lazyt.tracing.commit import carry_out
+from lazyt.tracing.commit import carry_out, undisturbed
 from lazyt.tracing.record import advance, own_slot
 from lazyt.tracing.steps import Moved
 from lazyt.tracing.tensor_state import Storage, detachment
@@ -67,6 +68,29 @@ def set_apart(tr: Trace, x: Handle, value: Slot) -> None:
     if tr.pos is not s or st._writes != writes:
         raise Moved
     carry_out(changes)
+
+
+@undisturbed
+def leave(tr: Trace, x: Handle) -> None:
+    """Have the views of a base, and what was detached from it, keep its value: they get a storage of their own."""
+    while x._view is None and (st := x._storage) is not None:
+        writes = st._writes
+        found = [(r, h) for r, h in st.alive() if h is not x]
+        if not found:
+            return
+        handles = [h for _, h in found]
+        own = Storage()
+        own.aliases, own._writes = [r for r, _ in found], writes
+        s = assign_step(tr, own_slot(tr, st), None, "")
+        own._slot = s
+        changes = chain(
+            map(setitem, (tr.refs,), (s.index,), (weakref.ref(own),)),
+            map(setattr, handles, repeat("_slot"), repeat(None)),
+            map(setattr, handles, repeat("_storage"), repeat(own)),
+        )
+        # NOTE: one call that no signal gets into, as above.
+        if tr.pos is s and st._writes == writes:
+            carry_out(changes)
 
 
 def _leads_through(h: Handle, cut: View | None) -> bool:

@@ -132,6 +132,64 @@ def test_data_is_the_parameter_s_memory(torch: Any):
         layer.weight.data = torch.ones(3)
 
 
+@pytest.mark.parametrize("synced", [False, True])
+def test_data_that_is_assigned_leaves_what_shared_the_memory(synced: bool, torch: Any):
+    """As a moving average of weights is put in place, and taken away again."""
+    p = torch.nn.Parameter(torch.arange(3.0))
+    old, part, loss = p.data, p.detach()[1:], (p[1:] * 2).sum()
+    if synced:
+        lt.sync()
+    p.data = torch.zeros(3)
+    assert p.tolist() == [0, 0, 0] and old.tolist() == [0, 1, 2] and part.tolist() == [1, 2]
+    old[1] = 7.0
+    assert p.tolist() == [0, 0, 0] and part.tolist() == [7, 2]
+    p.data = old
+    old[0] = 5.0
+    assert p.tolist() == [0, 7, 2]
+    loss.backward()
+    assert p.grad.tolist() == [0, 2, 2] and p.requires_grad and p.is_leaf
+    p.grad.data = torch.ones(3)
+    assert p.grad.tolist() == [1, 1, 1]
+
+
+def test_a_moving_average_is_put_in_place_and_taken_away(torch: Any):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    shadow = {name: p.data.clone() for name, p in model.named_parameters()}
+    for _ in range(4):
+        optimizer.zero_grad()
+        (model(torch.ones(3, 2)) ** 2).mean().backward()
+        optimizer.step()
+        for name, p in model.named_parameters():
+            shadow[name] = 0.5 * p.data + 0.5 * shadow[name]
+        own, backup = model.weight.tolist(), {}
+        for name, p in model.named_parameters():
+            backup[name], p.data = p.data, shadow[name]
+        assert model.weight.tolist() == shadow["weight"].tolist() != own
+        for name, p in model.named_parameters():
+            p.data = backup[name]
+        assert model.weight.tolist() == own
+
+
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("kind", ["Parameter", "Buffer"])
+def test_a_parameter_is_another_tensor_than_what_it_was_made_of(kind: str, synced: bool, torch: Any):
+    x = torch.ones(2) * 2
+    if synced:
+        lt.sync()
+    p = getattr(torch.nn, kind)(x)
+    y = torch.tensor([1.0, 1.0], requires_grad=True)
+    (p * x * y).sum().backward()
+    assert p is not x and not x.requires_grad and x.grad is None and y.grad.tolist() == [4, 4]
+    assert kind == "Buffer" or p.grad.tolist() == [2, 2]
+    x[0] = 5.0
+    x += 1.0
+    assert x.tolist() == [6, 3] and p.tolist() == [2, 2]
+    with torch.no_grad():
+        p += 1.0
+    assert x.tolist() == [6, 3] and p.tolist() == [3, 3]
+
+
 def test_namespaces_are_imported_by_pytorch_s_names():
     space = run(
         "x = F.relu(torch.randn(2, 3))\nlayer = nn.Linear(3, 1)\nopt = optim.SGD(layer.parameters(), lr=0.1)\n"
