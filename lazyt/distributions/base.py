@@ -207,8 +207,8 @@ class Distribution:
         return lt.random.random(shape, dtype=self._dtype, device=self._device)
 
     def _uniform(self, shape: Shape) -> Any:
-        """Numbers in (0, 1): 0 is moved to the smallest number."""
-        return lt.maximum(self._random(shape), float(lt.finfo(self._dtype).tiny))
+        """Numbers in (0, 1). They are multiples of a step; 0 becomes half of it, so that tails end where those end."""
+        return lt.maximum(self._random(shape), float(lt.finfo(self._dtype).eps) / 4)
 
     def _normal(self, shape: Shape) -> Any:
         return lt.random.standard_normal(shape, dtype=self._dtype, device=self._device)

@@ -78,10 +78,10 @@ def gumbel_softmax(
     [[0.0, 0.0, 1.0]]
     """
     t = floating("gumbel_softmax", logits)
-    # -log of a number in (0, 1] is exponential; -log of that is Gumbel. No logarithm of 0 is taken.
-    tiny = float(finfo(t.dtype).smallest_normal)
+    # -log of a number in (0, 1] is exponential; -log of that is Gumbel. -log(1) is 0, which becomes half a step of u.
+    half = float(finfo(t.dtype).eps) / 4
     u = 1 - random.uniform(0.0, 1.0, t.shape, dtype=t.dtype, generator=generator).to(device=t.device)
-    soft = softmax((t - log(maximum(-log(u), tiny))) / tau, dim)
+    soft = softmax((t - log(maximum(-log(u), half))) / tau, dim)
     if not hard:
         return soft
     found = argmax(soft, axis=dim, keepdims=True)

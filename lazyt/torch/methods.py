@@ -290,8 +290,9 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
 
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Write exponential samples of a rate."""
-    _put(self, ..., -lt.log1p(-f.rand(*self.shape, generator=generator, device=self.device)) / lambd)
+    """Write exponential samples of a rate; none is 0, as their logarithms are taken."""
+    u = f.rand(*self.shape, generator=generator, device=self.device)
+    _put(self, ..., -lt.log1p(-lt.maximum(u, float(lt.finfo(u.dtype).eps) / 4)) / lambd)
     return self
 
 

@@ -79,6 +79,29 @@ def test_samples_without_a_mean_have_the_quantiles(d: Any) -> None:
     np.testing.assert_allclose(shares, q, atol=0.02)
 
 
+@pytest.mark.parametrize("dtype", [lt.float32, lt.float64])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: D.Exponential(x), lambda x: D.Pareto(x, x), lambda x: D.Weibull(x, x), lambda x: D.Gumbel(x, x),
+        lambda x: D.Laplace(x, x), lambda x: D.Cauchy(x, x), lambda x: D.HalfCauchy(x), lambda x: D.Geometric(x / 2),
+        lambda x: D.Kumaraswamy(x, x),
+    ],
+)  # fmt: skip
+def test_a_uniform_number_of_zero_is_half_a_step_from_the_next(
+    make: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uniform numbers are multiples of a step. What comes of 0 is near to what comes of the smallest other one."""
+    d, step = make(lt.ones((), dtype=dtype)), float(lt.finfo(dtype).eps) / 2
+    drawn = []
+    for u in (0.0, step / 2, step):
+        monkeypatch.setattr(lt.random, "random", lambda shape, u=u, **options: lt.full(shape, u, **options))
+        drawn.append(d.sample().item())
+    of_zero, of_half, of_step = drawn
+    assert of_zero == of_half
+    assert abs(of_zero - of_step) <= max(1.0, 2 * abs(of_step))
+
+
 def test_angles_have_the_circular_moments() -> None:
     lt.random.seed(3)
     d = D.VonMises([2.5, -0.5, 1.0], [0.001, 2.0, 50.0])

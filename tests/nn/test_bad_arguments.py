@@ -157,6 +157,17 @@ def test_samples_of_the_gumbel_softmax() -> None:
     assert np.abs(logits.grad.numpy()).max() > 0.01
 
 
+def test_gumbel_noise_of_a_uniform_number_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of half a step, 25 * log(2), not that of the smallest number."""
+    monkeypatch.setattr(
+        "lazyt.functions.random.uniform",
+        lambda low, high, shape, *, dtype, generator: lt.asarray([0.0, 0.5], dtype=dtype),
+    )
+    y = F.gumbel_softmax(lt.asarray([0.0, 0.0]))
+    difference = 25 * np.log(2) + np.log(np.log(2))
+    np.testing.assert_allclose(lt.log(y[0] / y[1]).item(), difference, rtol=1e-5)
+
+
 def test_repeated_rows_share_their_gradient_by_frequency() -> None:
     w = lt.tensor(np.ones((4, 1), "f4"), requires_grad=True)
     F.embedding_bag(lt.asarray([[1, 2, 2], [2, 3, 2]]), w, mode="sum", scale_grad_by_freq=True).sum().backward()

@@ -78,6 +78,11 @@ def test_samples_of_given_probabilities(torch: Any):
             drawn.tolist()
 
 
+def test_no_exponential_sample_is_zero(torch: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.functions, "rand", lambda *size, **options: lt.zeros(size))
+    assert torch.empty(1).exponential_().tolist() == [2.0**-25]
+
+
 def test_a_tensor_is_a_key_and_tells_what_made_it(torch: Any):
     layer = torch.nn.Linear(2, 2)
     assert {*layer.parameters()} == {layer.weight, layer.bias} and {layer.weight: 1}[layer.weight] == 1
