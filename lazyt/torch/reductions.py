@@ -30,6 +30,7 @@ __all__ = [
     "argmin",
     "argsort",
     "bincount",
+    "corrcoef",
     "count_nonzero",
     "cov",
     "cumprod",
@@ -269,9 +270,19 @@ def dist(input: Any, other: Any, p: float = 2) -> Tensor:
     return norm(input - other, p)
 
 
-def cov(input: Any, *, correction: int = 1) -> Tensor:
-    """The covariance of rows, divided by n - correction."""
-    return lt.astype(lt.cov(input, ddof=correction), input.dtype)
+def _of_input(found: Tensor, input: Any) -> Tensor:
+    """What is computed in float64 in the input's dtype; of integers in float32."""
+    return lt.astype(found, input.dtype if dtypes.kind(input.dtype) in "fc" else dtypes.float32)
+
+
+def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+    """The covariance of rows, divided by n - correction, in the input's dtype."""
+    return _of_input(lt.cov(input, ddof=correction, fweights=fweights, aweights=aweights), input)
+
+
+def corrcoef(input: Any) -> Tensor:
+    """The correlation coefficients of rows, in the input's dtype."""
+    return _of_input(lt.corrcoef(input), input)
 
 
 def quantile(
