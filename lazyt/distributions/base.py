@@ -241,7 +241,9 @@ class Distribution:
     def sample(self, sample_shape: Any = ()) -> Any:
         """Values of shape sample_shape + batch_shape + event_shape, without gradients."""
         with lt.no_grad():
-            return self._draw(sample_shape).detach()
+            x = self._draw(sample_shape)
+        # NOTE: a transform knows the tensor that it gave, so that its inverse loses no digits.
+        return x.detach() if x.requires_grad else x
 
     def _draw(self, sample_shape: Any) -> Any:
         return self.rsample(sample_shape)

@@ -25,7 +25,8 @@ class ReshapeTransform(Transform):
 
     sign = NoSign()
 
-    def __init__(self, in_shape: Sequence[int], out_shape: Sequence[int]) -> None:
+    def __init__(self, in_shape: Sequence[int], out_shape: Sequence[int], cache_size: int = 0) -> None:
+        super().__init__(cache_size)
         self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
         if math.prod(self.in_shape) != math.prod(self.out_shape):
             raise ShapeError(f"ReshapeTransform: {self.in_shape} and {self.out_shape} have different sizes")
@@ -67,7 +68,8 @@ class _Parts(Transform):
 
     sign = NoSign()
 
-    def __init__(self, tseq: Sequence[Transform], dim: int, lengths: Sequence[int]) -> None:
+    def __init__(self, tseq: Sequence[Transform], dim: int, lengths: Sequence[int], cache_size: int) -> None:
+        super().__init__(cache_size)
         name = type(self).__name__
         if not tseq or not all(isinstance(t, Transform) for t in tseq):
             raise DistributionError(f"{name}: transforms are required, got {[type(t).__name__ for t in tseq]}")
@@ -96,8 +98,10 @@ class CatTransform(_Parts):
     [1.0, 3.0, 4.0]
     """
 
-    def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None) -> None:
-        super().__init__(tseq, dim, [1] * len(tseq) if lengths is None else lengths)
+    def __init__(
+        self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None, cache_size: int = 0
+    ) -> None:
+        super().__init__(tseq, dim, [1] * len(tseq) if lengths is None else lengths, cache_size)
         self.event_dim = max(t.event_dim for t in self.transforms)
 
     def _call(self, x: Any) -> Any:
@@ -125,8 +129,8 @@ class StackTransform(_Parts):
     [1.0, 3.0]
     """
 
-    def __init__(self, tseq: Sequence[Transform], dim: int = 0) -> None:
-        super().__init__(tseq, dim, [1] * len(tseq))
+    def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
+        super().__init__(tseq, dim, [1] * len(tseq), cache_size)
 
     def _each(self, *values: Any) -> list[tuple[Any, ...]]:
         parts = [[lt.squeeze(s, axis=self.dim) for s in self._slices(x)] for x in values]
@@ -154,7 +158,8 @@ class CumulativeDistributionTransform(Transform):
 
     codomain = constraints.unit_interval
 
-    def __init__(self, distribution: Distribution) -> None:
+    def __init__(self, distribution: Distribution, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
         self.distribution = distribution
 
     def _call(self, x: Any) -> Any:

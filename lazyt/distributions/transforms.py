@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import lazyt as lt
 from lazyt.distributions import constraints
 from lazyt.distributions.base import sum_last
 from lazyt.errors import DistributionError, NotSupportedError
+from lazyt.tracing.lanes import in_lanes
 
 
 class NoSign:
@@ -19,10 +21,39 @@ class NoSign:
         raise NotSupportedError(f"{kind.__name__}.sign: not supported: it neither rises nor falls everywhere")
 
 
+class _Pair(NamedTuple):
+    """What a transform was given and gave, how often both had been written, and whether gradients were recorded."""
+
+    x: Any
+    y: Any
+    writes: tuple[int, int]
+    graded: bool
+
+    def is_current(self) -> bool:
+        return self.writes == (_writes_of(self.x), _writes_of(self.y))
+
+
+def _writes_of(x: Any) -> int:
+    return 0 if x.is_inference() else int(x._version)
+
+
+# Attributes that do not tell transforms apart.
+_OF_CACHE = ("_cache_size", "_last")
+
+
 class Transform:
     """Base of the transforms: `t(x)`, `t.inv(y)`, `t.log_abs_det_jacobian(x, y)`.
 
-    `event_dim` axes are one value that is given, `out_dim` one that comes out.
+    `event_dim` axes are one value that is given, `out_dim` one that comes out. With a cache_size of 1 the last x and y
+    are kept until others come: `t.inv(t(x))` is x itself, and no digits are lost where the inverse is steep. A tensor
+    that was written in place since then is computed anew, and so is all in a vmap. Another cache_size than 0 and 1 is a
+    DistributionError.
+
+    >>> import lazyt as lt
+    >>> from lazyt.distributions import TanhTransform
+    >>> x, t, cached = lt.asarray(9.0), TanhTransform(), TanhTransform(cache_size=1)
+    >>> t.inv(t(x)).item() == 9.0, cached.inv(cached(x)) is x
+    (False, True)
     """
 
     event_dim = 0
@@ -30,6 +61,14 @@ class Transform:
     # 1 where it rises, -1 where it falls, for those of single elements.
     sign: Any = 1
     codomain = constraints.real
+    _cache_size = 0
+    # NOTE: of the class, as classes of users need not call `__init__`.
+    _last: _Pair | None = None
+
+    def __init__(self, cache_size: int = 0) -> None:
+        if cache_size not in (0, 1):
+            raise DistributionError(f"{type(self).__name__}: cache_size must be 0 or 1, got {cache_size!r}")
+        self._cache_size = cache_size
 
     @property
     def out_dim(self) -> int:
@@ -37,11 +76,33 @@ class Transform:
         return self.event_dim
 
     def __call__(self, x: Any) -> Any:
-        return self._call(lt.asarray(x))
+        x, last = lt.asarray(x), self._last
+        if last is not None and x is last.x and last.is_current() and (last.graded or not lt.is_grad_enabled()):
+            return last.y
+        return self._keep(x, self._call(x))[1]
 
     def inverse(self, y: Any) -> Any:
         """The x with t(x) = y."""
-        return self._inverse(lt.asarray(y))
+        y, last = lt.asarray(y), self._last
+        if last is not None and y is last.y and last.is_current():
+            return last.x
+        return self._keep(self._inverse(y), y)[0]
+
+    def _keep(self, x: Any, y: Any) -> tuple[Any, Any]:
+        if self._cache_size and not in_lanes():
+            self._last = _Pair(x, y, (_writes_of(x), _writes_of(y)), lt.is_grad_enabled())
+        return x, y
+
+    def with_cache(self, cache_size: int = 1) -> Self:
+        """This transform with another cache_size."""
+        if cache_size == self._cache_size:
+            return self
+        found = copy.copy(self)
+        Transform.__init__(found, cache_size)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: x for name, x in self.__dict__.items() if name != "_last"}
 
     @property
     def inv(self) -> Transform:
@@ -67,9 +128,10 @@ class Transform:
         return shape
 
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other) or self.__dict__.keys() != other.__dict__.keys():
+        if type(self) is not type(other):
             return False
-        return all(_is_equal(x, other.__dict__[name]) for name, x in self.__dict__.items())
+        mine, theirs = ({k: x for k, x in t.__dict__.items() if k not in _OF_CACHE} for t in (self, other))
+        return mine.keys() == theirs.keys() and all(_is_equal(x, theirs[name]) for name, x in mine.items())
 
     __hash__ = object.__hash__
 
@@ -102,10 +164,10 @@ class _Inverse(Transform):
         return self.of
 
     def _call(self, x: Any) -> Any:
-        return self.of._inverse(x)
+        return self.of.inverse(x)
 
     def _inverse(self, y: Any) -> Any:
-        return self.of._call(y)
+        return self.of(y)
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         return -self.of.log_abs_det_jacobian(y, x)
@@ -125,7 +187,8 @@ class AffineTransform(Transform):
     [1.0, 7.0]
     """
 
-    def __init__(self, loc: Any, scale: Any, event_dim: int = 0) -> None:
+    def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
         self.loc, self.scale, self.event_dim = loc, scale, event_dim
 
     @property
@@ -166,7 +229,8 @@ class PowerTransform(Transform):
 
     codomain = constraints.positive
 
-    def __init__(self, exponent: Any) -> None:
+    def __init__(self, exponent: Any, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
         self.exponent = exponent
 
     @property
@@ -310,7 +374,8 @@ class ComposeTransform(Transform):
     1.0
     """
 
-    def __init__(self, parts: Sequence[Transform]) -> None:
+    def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
+        super().__init__(cache_size)
         self.parts = list(parts)
         self.event_dim = self._out = 0
         for t in self.parts:
@@ -333,12 +398,12 @@ class ComposeTransform(Transform):
 
     def _call(self, x: Any) -> Any:
         for t in self.parts:
-            x = t._call(x)
+            x = t(x)
         return x
 
     def _inverse(self, y: Any) -> Any:
         for t in reversed(self.parts):
-            y = t._inverse(y)
+            y = t.inverse(y)
         return y
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
@@ -346,7 +411,7 @@ class ComposeTransform(Transform):
         total: Any = sum_last(lt.zeros_like(x), self.event_dim)
         dims = self.event_dim
         for t in self.parts:
-            then = t._call(x)
+            then = t(x)
             total = total + sum_last(t.log_abs_det_jacobian(x, then), dims - t.event_dim)
             dims += t.out_dim - t.event_dim
             x = then
@@ -368,7 +433,8 @@ class ComposeTransform(Transform):
 class IndependentTransform(Transform):
     """A transform whose further axes are one value. As `torch.distributions.IndependentTransform`."""
 
-    def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int) -> None:
+    def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
         if reinterpreted_batch_ndims < 0:
             raise DistributionError(
                 f"IndependentTransform: reinterpreted_batch_ndims is at least 0, got {reinterpreted_batch_ndims}"
@@ -389,10 +455,10 @@ class IndependentTransform(Transform):
         return self.base_transform.sign
 
     def _call(self, x: Any) -> Any:
-        return self.base_transform._call(x)
+        return self.base_transform(x)
 
     def _inverse(self, y: Any) -> Any:
-        return self.base_transform._inverse(y)
+        return self.base_transform.inverse(y)
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         """The sum over the further axes."""

@@ -32,6 +32,11 @@ class InLanes:
         )
 
 
+def in_lanes() -> bool:
+    """Whether the function of a `vmap` is being recorded: what it computes must not be kept."""
+    return any(isinstance(level, InLanes) for level in local.trace.syncs_forbidden)
+
+
 def note_impure(what: str) -> None:
     """Told to the `jit` whose function is being called: what would not be done when its steps are taken again."""
     found = local.trace.impure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -314,6 +315,88 @@ def test_transforms_that_users_register() -> None:
         return D.AffineTransform(constraint.arguments[0], 1.0)
 
     assert registry(D.constraints.greater_than(3.0))(lt.asarray(0.0)).item() == 3.0
+
+
+CACHED: dict[str, Any] = {
+    "Affine": lambda n: D.AffineTransform(1.0, 3.0, 0, n),
+    "Exp": lambda n: D.ExpTransform(n),
+    "Power": lambda n: D.PowerTransform(3.0, n),
+    "Sigmoid": lambda n: D.SigmoidTransform(n),
+    "Tanh": lambda n: D.TanhTransform(cache_size=n),
+    "Softplus": lambda n: D.SoftplusTransform(n),
+    "Abs": lambda n: D.AbsTransform(n),
+    "Softmax": lambda n: D.SoftmaxTransform(n),
+    "StickBreaking": lambda n: D.StickBreakingTransform(n),
+    "Compose": lambda n: D.ComposeTransform([D.AffineTransform(0.0, 2.0), D.TanhTransform()], n),
+    "cached parts": lambda n: D.ComposeTransform([D.ExpTransform(n), D.TanhTransform(n)]),
+    "Independent": lambda n: D.IndependentTransform(D.TanhTransform(), 1, n),
+    "cached base": lambda n: D.IndependentTransform(D.TanhTransform(n), 1),
+    "Reshape": lambda n: D.ReshapeTransform((6,), (2, 3), n),
+    "Cat": lambda n: D.CatTransform([D.ExpTransform(), D.TanhTransform()], 0, [2, 4], n),
+    "Stack": lambda n: D.StackTransform([D.TanhTransform()] * 6, 0, n),
+    "CumulativeDistribution": lambda n: D.CumulativeDistributionTransform(D.Normal(0.0, 1.0), n),
+    "LowerCholesky": lambda n: D.LowerCholeskyTransform(n),
+    "PositiveDefinite": lambda n: D.PositiveDefiniteTransform(n),
+    "CorrCholesky": lambda n: D.CorrCholeskyTransform(n),
+}
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_a_cached_transform_gives_back_what_it_was_given(name: str) -> None:
+    t, plain = CACHED[name](1), CACHED[name](0)
+    x = lt.eye(3) if name in ("LowerCholesky", "PositiveDefinite") else lt.arange(6.0) - 3
+    y = t(x)
+    assert t.inv(y) is x and t.inverse(y) is x and t(x) is y
+    assert plain.inv(plain(x)) is not x
+    np.testing.assert_array_equal(y.numpy(), plain(x).numpy())
+    z = lt.asarray(y.numpy())
+    assert t.inv.inv(t.inv(z)) is z
+    with pytest.raises(ValueError, match=rf"{type(t.with_cache(0)).__name__}: cache_size must be 0 or 1, got 2"):
+        t.with_cache(2)
+
+
+def test_a_cache_is_of_the_values_that_there_were() -> None:
+    x, t = lt.asarray([9.0, 1.0]), D.TanhTransform().with_cache()
+    assert t.with_cache() is t
+    y = t(x)
+    x += 1
+    assert t.inv(y) is not x and t(x) is not y
+    with lt.no_grad():
+        y = t(x)
+    assert t(x) is y
+    w = lt.tensor([0.5], requires_grad=True)
+    with lt.no_grad():
+        y = t(w)
+    assert not y.requires_grad and t(w).requires_grad
+    again = pickle.loads(pickle.dumps(t))
+    assert again == t == D.TanhTransform() and again.inv(again(x)) is x
+    assert D.AffineTransform(0.0, 2.0, 0, 1) == D.AffineTransform(0.0, 2.0) != D.AffineTransform(0.0, 3.0)
+    with lt.inference_mode():
+        x = lt.ones(2) * 9
+        assert t.inv(t(x)) is x
+    np.testing.assert_array_equal(lt.vmap(lambda x: t.inv(t(x)))(lt.zeros(3)), np.zeros(3))
+
+    class Doubled(D.Transform):
+        def __init__(self) -> None:
+            self.factor = 2
+
+        def _call(self, x: Any) -> Any:
+            return self.factor * x
+
+    assert Doubled()(x).tolist() == (2 * x).tolist() and Doubled() == Doubled()
+
+
+@pytest.mark.parametrize("draw", ["sample", "rsample"])
+def test_a_squashed_sample_has_the_density_of_what_was_drawn(draw: str) -> None:
+    """tanh(20) is 1, whose inverse is infinite."""
+    d = D.TransformedDistribution(D.Normal(20.0, 0.1), [D.TanhTransform(cache_size=1)])
+    action = getattr(d, draw)((5,))
+    assert (action == 1).all()
+    density = d.log_prob(action).numpy()
+    x = d.transforms[0].inv(action)
+    expected = d.base_dist.log_prob(x) - d.transforms[0].log_abs_det_jacobian(x, action)
+    np.testing.assert_array_equal(density, expected.numpy())
+    assert np.isfinite(density).all()
 
 
 def test_a_copula() -> None:
