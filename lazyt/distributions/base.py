@@ -13,6 +13,7 @@ import numpy as np
 import lazyt as lt
 from lazyt.distributions.constraints import Constraint
 from lazyt.errors import DistributionError, DTypeError, NotSupportedError, ShapeError
+from lazyt.runtime.host_views import array_of
 
 Shape = tuple[int, ...]
 
@@ -293,8 +294,15 @@ class Distribution:
         return made(**grown, **self._options, validate_args=self._validate)
 
     def __repr__(self) -> str:
-        parts = [f"{k}: {tuple(x.shape)}" if is_tensor(x) else f"{k}: {x}" for k, x in self._given.items()]
+        parts = [f"{k}: {self._shown(k, x) if is_tensor(x) else x}" for k, x in self._given.items()]
         return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _shown(self, name: str, x: Any) -> str:
+        """A parameter of one element where that is known without computing, else its shape."""
+        known = self._known[name] if name in self._known else array_of(x)
+        if known is None or x.size != 1:
+            return str(tuple(x.shape))
+        return str(np.reshape(known, x.shape).astype(x.dtype))
 
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)

@@ -519,6 +519,22 @@ def test_multinomial(replacement: bool) -> None:
     assert replacement or (drawn[..., 0] != drawn[..., 1]).all()
 
 
+def test_a_distribution_shows_numbers_that_are_known() -> None:
+    one = lt.asarray([0.5]) + 1
+    with lt.no_sync():
+        assert repr(D.Normal(0, 1.0)) == "Normal(loc: 0.0, scale: 1.0)"
+        assert repr(D.Exponential([0.1])) == "Exponential(rate: [0.1])"
+        assert repr(D.Bernoulli(logits=-1)) == "Bernoulli(logits: -1.0)"
+        assert repr(D.RelaxedBernoulli(2.0, 0.25)) == "RelaxedBernoulli(probs: 0.25)"
+        assert repr(D.Normal(one, 2.0)) == "Normal(loc: (1,), scale: [2.])"
+        assert one.is_pending
+    one.numpy()
+    assert repr(D.Normal(one, 2.0)) == "Normal(loc: [1.5], scale: [2.])"
+    grown = lt.tensor(0.1, dtype=lt.float64, requires_grad=True)
+    assert repr(D.HalfNormal(grown)) == "HalfNormal(scale: 0.1)"
+    assert lt.vmap(lambda x: x * len(repr(D.Exponential(x + 1))))(lt.ones(2)).tolist() == [21.0, 21.0]
+
+
 def test_a_distribution_shows_its_shapes() -> None:
     assert repr(D.Normal(0.0, lt.ones(2))) == "Normal(loc: (2,), scale: (2,))"
     assert repr(D.Independent(D.Normal(0.0, lt.ones(2)), 1)) == "Independent(Normal(loc: (2,), scale: (2,)), 1)"
