@@ -130,22 +130,22 @@ class Module(Hooked):
     def __dir__(self) -> list[str]:
         return [*{*super().__dir__(), *self._parameters, *self._modules, *self._buffers}]
 
-    def register_parameter(self, name: str, value: Any) -> None:
+    def register_parameter(self, name: str, param: Any) -> None:
         """Make a tensor (or None) a parameter, even one that requires no grad."""
         _check_name(self, name, self._parameters)
-        if not (value is None or (isinstance(value, Handle) and value.is_leaf)):
-            what = "no leaf" if isinstance(value, Handle) else f"a {type(value).__name__}"
+        if not (param is None or (isinstance(param, Handle) and param.is_leaf)):
+            what = "no leaf" if isinstance(param, Handle) else f"a {type(param).__name__}"
             raise DTypeError(f"{type(self).__name__}: parameter {name!r} is a leaf tensor or None, got {what}")
-        self._parameters[name] = value
+        self._parameters[name] = param
 
-    def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
         """Add a tensor (or None) that is state but no parameter; `persistent` says whether it is saved."""
         _check_name(self, name, self._buffers)
-        if not (value is None or isinstance(value, Handle)):
+        if not (tensor is None or isinstance(tensor, Handle)):
             raise DTypeError(
-                f"{type(self).__name__}: buffer {name!r} is a tensor or None, got a {type(value).__name__}"
+                f"{type(self).__name__}: buffer {name!r} is a tensor or None, got a {type(tensor).__name__}"
             )
-        self._buffers[name] = value
+        self._buffers[name] = tensor
         self._not_saved.discard(name)
         if not persistent:
             self._not_saved.add(name)

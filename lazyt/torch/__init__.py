@@ -3,10 +3,11 @@
     import lazyt.torch as torch
     from lazyt.torch import nn
 
-Functions have PyTorch's arguments, defaults and results. The import gives tensors PyTorch's methods that NumPy's
-arrays have not (`x.eq(y)`, `x.add_(y)`, `x.masked_fill(mask, 0)`), and `dim=` for `axis=`. Methods that both have and
-that mean different things (`x.max(1)`, `x.split(2)`, `x.transpose(0, 1)`, `x.std()`) mean PyTorch's in files that have
-this module among their names, and NumPy's elsewhere. Results are lazy, as all of lazyt's.
+Functions have PyTorch's arguments, defaults and results; those that are lazyt's take arguments by PyTorch's names too
+(`F.relu(input=x)`). The import gives tensors PyTorch's methods that NumPy's arrays have not (`x.eq(y)`, `x.add_(y)`,
+`x.masked_fill(mask, 0)`), and `dim=` for `axis=`. Methods that both have and that mean different things (`x.max(1)`,
+`x.split(2)`, `x.transpose(0, 1)`, `x.std()`) mean PyTorch's in files that have this module among their names, and
+NumPy's elsewhere. Results are lazy, as all of lazyt's.
 """
 
 import sys as _sys
@@ -15,7 +16,13 @@ from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
 from lazyt.config import NVIDIA as _NVIDIA
-from lazyt.torch import functions as _functions, methods as _methods, names as _names, readings as _readings
+from lazyt.torch import (
+    functions as _functions,
+    keywords as _keywords,
+    methods as _methods,
+    names as _names,
+    readings as _readings,
+)
 from lazyt.tracing import tracebacks as _tracebacks
 
 # A namespace that is an attribute of lazyt's, and no module.
@@ -55,6 +62,8 @@ _SPACES = {
     "utils.data.dataset": "lazyt.data",
     "utils.data.sampler": "lazyt.data",
 }  # fmt: skip
+# Those whose functions take arguments by PyTorch's names too.
+_OF_FUNCTIONS = (".nn.functional", ".nn.init")
 # What PyTorch has otherwise in them.
 _OWN = {"nn.functional": {"one_hot": _functions.one_hot}}
 
@@ -67,7 +76,10 @@ class _Space(_ModuleType):
         self.__dict__.update(own, _module=module)
 
     def __getattr__(self, name: str) -> _Any:
-        return getattr(self.__dict__["_module"], name)
+        found = getattr(self.__dict__["_module"], name)
+        if self.__name__.endswith(_OF_FUNCTIONS):
+            found = self.__dict__[name] = _keywords.of_module(found, name, self.__name__)
+        return found
 
     def __dir__(self) -> list[str]:
         return dir(self.__dict__["_module"])

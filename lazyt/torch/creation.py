@@ -174,9 +174,9 @@ def randint_like(input: Any, low: int, high: int | None = None, *, dtype: Any = 
     return randint(low, high, input.shape, dtype=dtype or input.dtype, device=device or input.device)
 
 
-def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
+def one_hot(input: Any, num_classes: int = -1) -> Tensor:
     """Integers as rows of 0 and one 1; as many as there are classes, or the greatest integer and one (a sync)."""
-    return lt.nn.functional.one_hot(tensor, num_classes, dtype=dtypes.int64)
+    return lt.nn.functional.one_hot(input, num_classes, dtype=dtypes.int64)
 
 
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None) -> Tensor:

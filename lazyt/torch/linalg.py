@@ -8,6 +8,7 @@ import lazyt as lt
 from lazyt import linalg as _linalg
 from lazyt.errors import ShapeError as _ShapeError
 from lazyt.runtime.tensor import Tensor as _Tensor
+from lazyt.torch.keywords import of_module as _of_module
 from lazyt.torch.scalars import axes_of as _axes_of, tuple_of as _tuple_of
 from lazyt.tracing.tracebacks import api_boundary as _api_boundary
 
@@ -77,7 +78,8 @@ def solve(A: Any, B: Any, *, left: bool = True) -> _Tensor:  # noqa: N803 - PyTo
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(_linalg, name)
+    found = globals()[name] = _of_module(getattr(_linalg, name), name, __name__)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -15,6 +15,7 @@ from lazyt.errors import NotSupportedError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
 from lazyt.torch import functions as f, names
+from lazyt.torch.keywords import AT_OF, with_names
 from lazyt.torch.shapes import along
 from lazyt.tracing import detached, name_hints, strides
 from lazyt.tracing.name_hints import ATTRIBUTES
@@ -425,6 +426,7 @@ def attach() -> None:
         if not isinstance(method, property):
             method.__name__ = name if method.__name__ == "<lambda>" else method.__name__
             method = api_boundary(method, name)
+            method = with_names(method, name) if name in AT_OF else method
         setattr(Tensor, name, method)
     # NOTE: as PyTorch's, a tensor is itself in sets and dictionaries, whatever its values are.
     Tensor.to = api_boundary(to)  # type: ignore[method-assign]

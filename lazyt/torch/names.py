@@ -9,7 +9,7 @@ import lazyt as lt
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.torch import functions
-from lazyt.torch.readings import takes_axis, with_dim
+from lazyt.torch.keywords import of_module
 from lazyt.tracing import name_hints
 from lazyt.tracing.name_hints import FUNCTIONS, IN_FUNCTIONAL
 
@@ -76,7 +76,7 @@ def find(name: str) -> Any:
             raise AttributeError(f"module 'lazyt.torch' has no attribute {name!r}{text}", name=name)
         else:
             here = getattr(here, part)
-    return with_dim(here) if callable(here) and not isinstance(here, type) and takes_axis(here) else here
+    return of_module(here, name, "lazyt.torch")
 
 
 def _constructor(name: str) -> Callable[..., Any]:

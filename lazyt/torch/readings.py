@@ -1,13 +1,12 @@
 """Methods that lazyt and PyTorch both have and read differently: `x.max(1)`, `x.split(2)`, `x.transpose(0, 1)`.
 
-In files that have `lazyt.torch` among their names they mean PyTorch's; elsewhere they stay NumPy's. Methods that take
-an axis take it as `dim=` too, in any file.
+In files that have `lazyt.torch` among their names they mean PyTorch's; elsewhere they stay NumPy's. Methods take
+arguments by PyTorch's names too, `dim=` for `axis=`, in any file.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 import types
 import weakref
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import lazyt as lt
 from lazyt.runtime.tensor import Tensor
 from lazyt.torch import functions as f, shapes
-from lazyt.tracing.public_names import KEYWORDS
+from lazyt.torch.keywords import AT_OF, placed, positions, renamed, takes_axis, with_names
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
 if TYPE_CHECKING:
@@ -61,45 +60,20 @@ def is_of_torch(frame: types.FrameType) -> bool:
     return found
 
 
-def renamed(options: dict[str, Any]) -> dict[str, Any]:
-    """PyTorch's names of arguments, `dim`, as lazyt's, `axis`."""
-    return {KEYWORDS.get(k, k): v for k, v in options.items()}
-
-
-def with_dim(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that takes `axis` by PyTorch's name too."""
-
-    @functools.wraps(plain)
-    def call(*args: Any, **options: Any) -> Any:
-        try:
-            return plain(*args, **(renamed(options) if options else options))
-        except Exception as error:
-            filter_traceback(error, True, plain.__name__)
-            raise
-
-    return filters_itself(call)
-
-
 def _read(plain: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    at = positions(theirs, plain.__name__)
+
     @functools.wraps(plain)
     def method(*args: Any, **options: Any) -> Any:
         try:
             if "axis" not in options and is_of_torch(sys._getframe(1)):
-                return theirs(*args, **options)
+                return theirs(*(placed(args, options, at) if options else args), **options)
             return plain(*args, **(renamed(options) if options else options))
         except Exception as error:
             filter_traceback(error, True, plain.__name__)
             raise
 
     return filters_itself(method)
-
-
-def takes_axis(g: Any) -> bool:
-    """Whether a function has an argument that PyTorch names otherwise."""
-    try:
-        return not set(KEYWORDS.values()).isdisjoint(inspect.signature(g).parameters)
-    except (TypeError, ValueError):
-        return False
 
 
 def attach() -> None:
@@ -110,9 +84,9 @@ def attach() -> None:
         if name in READ:
             _PLAIN[name] = g
             setattr(Tensor, name, _read(g, READ[name]))
-        elif not name.startswith("_") and callable(g) and takes_axis(g):
+        elif not name.startswith("_") and callable(g) and (name in AT_OF or takes_axis(g)):
             _PLAIN[name] = g
-            setattr(Tensor, name, with_dim(g))
+            setattr(Tensor, name, with_names(g, name))
 
 
 def detach() -> None:

@@ -247,14 +247,20 @@ def _spread(name: str) -> Callable[..., Any]:
 std, var = map(_spread, ("std", "var"))
 
 
-def std_mean(input: Any, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The standard deviation, divided by n - correction, and the mean."""
-    return std(input, dim, keepdim=keepdim, correction=correction), mean(input, dim, keepdim)
+def std_mean(
+    input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """The standard deviation, as `std` computes it, and the mean."""
+    axes = None if isinstance(dim, bool) else dim
+    return std(input, dim, unbiased, keepdim, correction=correction), mean(input, axes, keepdim)
 
 
-def var_mean(input: Any, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The variance, divided by n - correction, and the mean."""
-    return var(input, dim, keepdim=keepdim, correction=correction), mean(input, dim, keepdim)
+def var_mean(
+    input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """The variance, as `var` computes it, and the mean."""
+    axes = None if isinstance(dim, bool) else dim
+    return var(input, dim, unbiased, keepdim, correction=correction), mean(input, axes, keepdim)
 
 
 def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False) -> Tensor:

@@ -358,9 +358,11 @@ def _scattered(put: Callable[..., Tensor], input: Any, dim: int, index: Any, src
     return found  # type: ignore[no-any-return]
 
 
-def scatter(input: Any, dim: int, index: Any, src: Any) -> Tensor:
-    """A copy with values put at places along an axis."""
-    return _scattered(lt.put_along_axis, input, dim, index, src)
+def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None) -> Tensor:
+    """A copy with values, or one `value`, put at places along an axis."""
+    if (src is None) == (value is None):
+        raise TypeError("scatter: either src or value is required")
+    return _scattered(lt.put_along_axis, input, dim, index, value if src is None else src)
 
 
 def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:

@@ -78,6 +78,22 @@ def test_samples_of_given_probabilities(torch: Any):
             drawn.tolist()
 
 
+def test_functions_that_take_names_are_pickled_by_theirs(torch: Any):
+    from lazyt.torch.nn import functional as F
+
+    for f in (F.relu, F.softmax, torch.nn.init.zeros_, torch.exp, torch.matmul, torch.linalg.inv):
+        assert pickle.loads(pickle.dumps(f)) is f
+    assert F.relu is torch.nn.functional.relu and F.relu is not lt.nn.functional.relu
+    assert F.mse_loss is lt.nn.functional.mse_loss  # which takes PyTorch's names as it is
+
+
+def test_names_of_buffers_and_parameters(torch: Any):
+    m = torch.nn.Module()
+    m.register_buffer(name="b", tensor=torch.ones(2), persistent=False)
+    m.register_parameter(name="p", param=torch.nn.Parameter(torch.ones(2)))
+    assert [*m.state_dict()] == ["p"] and m.b.tolist() == [1, 1]
+
+
 def test_no_exponential_sample_is_zero(torch: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.functions, "rand", lambda *size, **options: lt.zeros(size))
     assert torch.empty(1).exponential_().tolist() == [2.0**-25]
@@ -255,11 +271,14 @@ def test_questions_of_devices_and_settings(torch: Any):
         ("torch.randint(3)", r"randint: a size is required, as in randint\(10, \(3,\)\)"),
         ("torch.div(torch.ones(2), 2, rounding_mode='up')", "div: rounding_mode is None, 'floor' or 'trunc', got 'up'"),
         ("torch.nanmedian(torch.ones(2))", "module 'lazyt.torch' has no attribute 'nanmedian'"),
+        ("torch.ones(2).scatter(0, torch.tensor([0]))", "scatter: either src or value is required"),
+        ("torch.exp(inputs=torch.ones(2))", r"exp\(\)"),
+        ("torch.matmul(torch.ones(2), torch.ones(2), other=torch.ones(2))", "unexpected keyword argument 'other'"),
         ("torch.svd(torch.ones(2, 2))", "module 'lazyt.torch' has no attribute 'svd': write lt.linalg.svd"),
     ],
 )
 def test_errors_end_at_the_line(call: str, message: str):
-    with pytest.raises((lt.LazytError, AttributeError), match=message) as caught:
+    with pytest.raises((lt.LazytError, AttributeError, TypeError), match=message) as caught:
         run(call)
     assert str(caught.traceback[-1].path) == "ported.py"
 
