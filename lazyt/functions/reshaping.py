@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
-from lazyt.functions.arguments import adopted, at_hand, shape_of, tensor
+from lazyt.functions.arguments import adopted, at_hand, record, shape_of, tensor
 from lazyt.functions.arithmetic import clip, floor_divide, remainder
-from lazyt.functions.creation import arange, diag
+from lazyt.functions.creation import arange, diag, zeros
 from lazyt.functions.indexing import take
 from lazyt.functions.joining import concat, concatenate, tile
 from lazyt.functions.manipulation import astype, broadcast_to, in_one_axis, moveaxis, ravel, reshape, split
 from lazyt.functions.searching import host, nonzero
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
+from lazyt.ops import manipulation
 from lazyt.ops.axes import integer, many_axes, one_axis
 from lazyt.tracing.tensor_state import Handle
 
@@ -414,14 +415,21 @@ def sliding_window_view(x: ArrayLike, window_shape: Any, axis: Any = None) -> Te
     axes = tuple(range(t.ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
     if len(axes) != len(sizes):
         raise ShapeError(f"sliding_window_view: a window of {len(sizes)} dimensions over {len(axes)} axes")
-    for axis_, k in zip(axes, sizes, strict=True):
-        a = one_axis("sliding_window_view", axis_, t.ndim)
-        n = t.shape[a] - k + 1
-        if n < 1:
-            raise ShapeError(f"sliding_window_view: a window of {k} does not fit into an extent of {t.shape[a]}")
-        at = reshape(arange(n, device=t.device), (-1, 1)) + arange(k, device=t.device)
-        t = moveaxis(reshape(take(t, ravel(at), axis=a), (*t.shape[:a], n, k, *t.shape[a + 1 :])), a + 1, -1)
+    # NOTE: axes are counted before windows are behind them.
+    places = [one_axis("sliding_window_view", a, t.ndim) for a in axes]
+    for a, k in zip(places, sizes, strict=True):
+        t = windows("sliding_window_view", t, a, k, 1)
     return t
+
+
+def windows(name: str, t: Tensor, axis: int, size: int, step: int) -> Tensor:
+    """Every step-th window of an axis, in a new last axis."""
+    n = t.shape[axis] - size
+    if n < 0:
+        raise ShapeError(f"{name}: a window of {size} does not fit into an extent of {t.shape[axis]}")
+    if size == 0:
+        return zeros((*t.shape[:axis], n // step + 1, *t.shape[axis + 1 :], 0), t.dtype, device=t.device)
+    return record(manipulation.WINDOWS, (t,), ((axis,), (size,), (step,)))
 
 
 class _Grid:

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from lazyt.ir.symbolic import Dim
 
 
+# A window of so many elements is added block by block: element by element its code would be long.
+LONG = 32
+# More blocks than that are added by a loop.
+MANY_BLOCKS = 64
+
+
 def place(b: Builder, v: Node, shape: g.Shape, starts: g.Shape, steps: Sequence[int]) -> Node:
     """The adjoint of `slice`: zeros of `shape` with v at [start + i * step]."""
     zero = b.constant(0, v.dtype)
@@ -28,8 +34,50 @@ def place(b: Builder, v: Node, shape: g.Shape, starts: g.Shape, steps: Sequence[
 def fold(b: Builder, windows: Node, shape: g.Shape, a: g.Window) -> Node:
     """The adjoint of `window`: adds every window where it was read, one windowed axis after another."""
     for axis, size, stride, dilation in reversed(list(zip(a.axes, a.sizes, a.strides, a.dilations, strict=True))):
-        windows = _folded(b, windows, axis, shape[axis], [k * dilation for k in range(size)], stride)
+        if size >= LONG and dilation == 1:
+            windows = _folded_by_blocks(b, windows, axis, shape[axis], size, stride)
+        else:
+            windows = _folded(b, windows, axis, shape[axis], [k * dilation for k in range(size)], stride)
     return windows
+
+
+def _folded_by_blocks(b: Builder, windows: Node, axis: int, extent: int | Dim, size: int, stride: int) -> Node:
+    """Add the windows along an axis, each (the last axis) as blocks of `stride` neighbours.
+
+    Block t of window o goes to block o + t of the result: a sum of as many padded slices as a window has blocks. Where
+    these are many, with zeros before and behind, all blocks are one axis, and block t of window q - t is its element
+    q * blocks - t * (blocks - 1): the sum of a dilated window.
+    """
+    blocks, last, zero = -(-size // stride), windows.ndim - 1, b.constant(0, windows.dtype)
+    before, count, behind = windows.shape[:axis], windows.shape[axis], windows.shape[axis + 1 : last]
+    order = (*range(axis + 1), last, *range(axis + 1, last))
+    apart = b.permute(windows, order)  # before, windows, elements, behind
+    none = (0,) * apart.ndim
+    if blocks * stride != size:
+        apart = b.pad(apart, none, (*before, count, blocks * stride, *behind), zero)
+    # Behind the last window there are fewer elements than a block.
+    found = count + (blocks - 1 if stride == 1 else blocks)
+    if blocks <= MANY_BLOCKS:
+        apart = b.reshape(apart, (*before, count, blocks, stride, *behind))
+        whole, total = (*before, count, stride, *behind), None
+        for t in range(blocks):
+            at = tuple(t if i == axis + 1 else 0 for i in range(apart.ndim))
+            piece = b.slice(apart, at, (*before, count, 1, stride, *behind), (1,) * apart.ndim)
+            lo = tuple(t if i == axis else 0 for i in range(len(whole)))
+            term = b.pad(b.reshape(piece, whole), lo, (*before, found, stride, *behind), zero)
+            total = term if total is None else b.add(total, term)
+    else:
+        reach = (blocks - 1) ** 2
+        apart = b.reshape(apart, (*before, count * blocks, stride, *behind))
+        lo = tuple(reach if i == axis else 0 for i in range(apart.ndim))
+        wide = b.pad(apart, lo, (*before, (found - 1) * blocks + reach + 1, stride, *behind), zero)
+        total = b.reduce("sum", b.window(wide, (axis,), (blocks,), (blocks,), (blocks - 1,)), (wide.ndim,))
+    assert total is not None, "a window has at least one block"
+    joined = b.reshape(total, (*before, found * stride, *behind))
+    if stride == 1:
+        b.same(extent, found)
+        return b.reshape(joined, (*before, extent, *behind))
+    return b.slice(joined, (0,) * last, (*before, extent, *behind), (1,) * last)
 
 
 def _folded(b: Builder, windows: Node, axis: int, extent: int | Dim, starts: Sequence[int], stride: int) -> Node:

@@ -177,3 +177,23 @@ ASTYPE = define("astype", _astype, numpy=_numpy_astype, samples=samples.calls(
     (_X, np.float64), (_X, np.int32), (_X, np.bool_), (_X.astype("i4"), np.float16), (_X, np.complex64),
     (_X, dtypes.bfloat16), (_X, np.float32), (_X > 0, np.int8), (_X, np.int64, {"copy": False}),
 ))  # fmt: skip
+
+
+# Windows
+
+
+def _windows(b: Builder, x: Operand, axes: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, ...]) -> Node:
+    """Windows over some axes, in new last axes; one axis after another, as an axis may be named twice."""
+    v = node(b, x)
+    for axis, size, stride in zip(axes, sizes, strides, strict=True):
+        v = b.window(v, (axis,), (size,), (stride,), (1,))
+    return v
+
+
+WINDOWS = define(
+    "sliding_window_view",
+    _windows,
+    numpy=np.lib.stride_tricks.sliding_window_view,
+    samples=samples.calls((_X, 2, {"axis": 2}), (_X, (3, 2), {"axis": (1, -1)}), (_X[0, 0], 4), (_X, (1, 2, 2))),
+    errors=[((_X, 4, 1), {}, ShapeError, "sliding_window_view: a window of 4 does not fit into an extent of 3")],
+)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 import lazyt as lt
 from lazyt.config import HOST, NVIDIA
 from lazyt.errors import NotSupportedError, ShapeError
+from lazyt.functions.reshaping import windows
 from lazyt.ir import dtypes
+from lazyt.ops.axes import one_axis
 from lazyt.runtime.tensor import Tensor
 from lazyt.torch import functions as f, names
 from lazyt.torch.keywords import AT_OF, with_names
@@ -190,9 +192,9 @@ def view_as(self: Tensor, other: Tensor) -> Tensor:
 
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Windows of an axis, as a new last axis."""
-    windows = lt.sliding_window_view(self, size, dimension)
-    found: Tensor = windows[along(self, dimension, slice(None, None, step))]
-    return found
+    if step < 1:
+        raise ShapeError(f"unfold: a step of at least 1 is required, got {step}")
+    return windows("unfold", self, one_axis("unfold", dimension, self.ndim), size, step)
 
 
 def where(self: Tensor, condition: Any, other: Any) -> Tensor:

@@ -28,7 +28,7 @@ FAMILIES = (
     "joining",
     "indexing",
 )
-SOURCES = (*FAMILIES, "padding", "special", "subscript", "products")
+SOURCES = (*FAMILIES, "padding", "special", "subscript", "products", "reshaping")
 MODULES = [importlib.import_module(f"lazyt.functions.{m}") for m in SOURCES]
 
 
