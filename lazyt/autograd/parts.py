@@ -12,7 +12,7 @@ from typing import Any
 
 from lazyt.autograd.custom import inputs_of
 from lazyt.autograd.reachability import Reach
-from lazyt.autograd.saved_segment import Asked, Passed, asked_here, link_synced, retained
+from lazyt.autograd.saved_segment import KNOWN, Asked, Passed, asked_here, link_synced, retained
 from lazyt.autograd.track import CUSTOM, TRACK
 from lazyt.autograd.transfers import Totals, add_to
 from lazyt.autograd.vjp_step import BACKWARD, read_by, vjp_step
@@ -114,7 +114,11 @@ class Parts:
         for m, s in asked_here(tr, self.asked, self.through, self.passed).items():
             self._want(m, [s])
         for segment, slots in tr.replayed.items():
-            self.numbers.update((x.step, segment.number) for x in slots.values())
+            for x in slots.values():
+                self.numbers[x.step] = segment.number
+                if x.step.op is KNOWN:
+                    # What a kept value is the result of stands where that does, too.
+                    self.numbers[x.step.operands[0].step] = segment.number
         steps = {s for s in tr.customs if not self.through.isdisjoint(s.slots)}
         steps |= {x.step for x, hooks in tr.slot_hooks.items() if hooks and x in self.through}
         self.barriers |= steps - self.done
