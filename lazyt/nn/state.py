@@ -87,7 +87,7 @@ def _walk(module: Any, state: dict[str, Any], prefix: str, strict: bool, found: 
     for hook in module._load_state_dict_pre_hooks.values():
         unexpected: list[str] = []
         hook(module, state, prefix, {}, strict, found.missing, unexpected, found.errors)
-        found.errors.extend(f"unexpected key {k}" for k in unexpected)
+        found.errors.extend(_unfit("Unexpected", unexpected))
     for name, x in saved(module):
         key = prefix + name
         found.known.add(key)
@@ -108,6 +108,12 @@ def _walk(module: Any, state: dict[str, Any], prefix: str, strict: bool, found: 
             _walk(child, state, f"{prefix}{name}.", strict, found)
 
 
+def _unfit(what: str, keys: list[str]) -> list[str]:
+    """The problem of keys, if there are any."""
+    listed = ", ".join(f'"{k}"' for k in keys)
+    return [f"{what} key(s) in state_dict: {listed}"] if keys else []
+
+
 def load(module: Any, given: Mapping[str, Any], strict: bool, assign: bool) -> Keys:
     """Put a state into a module and those below it, all of it or nothing."""
     name = f"load_state_dict of {type(module).__name__}"
@@ -117,14 +123,17 @@ def load(module: Any, given: Mapping[str, Any], strict: bool, assign: bool) -> K
     found = _Found([], [], [], set(), [])
     _walk(module, state, "", strict, found)
     keys = Keys(found.missing, [k for k in state if k not in found.known])
-    problems = [f"missing keys {keys.missing_keys}"] * bool(strict and keys.missing_keys)
-    problems += [f"unexpected keys {keys.unexpected_keys}"] * bool(strict and keys.unexpected_keys)
+    # NOTE: in PyTorch's words, which programs look for.
+    problems = [*_unfit("Missing", keys.missing_keys), *_unfit("Unexpected", keys.unexpected_keys)] if strict else []
     values = {key: _value(name, key, state[key]) for _, _, _, key in found.targets}
     for _, _, x, key in found.targets:
         if is_uninitialized(values[key]):
             problems.append(f"{key} has no shape yet where {x.shape} is required: call the saved module once")
         elif not is_uninitialized(x) and values[key].shape != x.shape:
-            problems.append(f"{key} has shape {values[key].shape} where {x.shape} is required")
+            problems.append(
+                f"size mismatch for {key}: copying a param with shape {values[key].shape} from checkpoint, "
+                f"the shape in current model is {x.shape}"
+            )
     problems += found.errors
     if problems:
         raise StateError(f"{name}: {'; '.join(problems)}")

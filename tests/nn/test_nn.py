@@ -100,10 +100,12 @@ def test_state_is_copied_in_place() -> None:
     np.testing.assert_array_equal(values(one(x)), values(two(x)))
     state = dict(one.state_dict())
     state["more"] = state.pop("scale")
-    with pytest.raises(ShapeError, match=r"missing keys \['scale'\]; unexpected keys \['more'\]"):
+    with pytest.raises(
+        ShapeError, match=r'Missing key\(s\) in state_dict: "scale"; Unexpected key\(s\) in state_dict: "more"$'
+    ):
         two.load_state_dict(state)
     assert two.load_state_dict(state, strict=False) == (["scale"], ["more"])
-    with pytest.raises(ShapeError, match=r"shift has shape \(3,\) where \(2,\) is required"):
+    with pytest.raises(ShapeError, match=r"size mismatch for shift: .* \(3,\) .* is \(2,\)"):
         two.load_state_dict({**one.state_dict(), "shift": np.zeros(3)})
 
 
