@@ -25,6 +25,8 @@ from lazyt.torch import (
 )
 from lazyt.tracing import tracebacks as _tracebacks
 
+# The PyTorch whose pages these functions follow, as programs ask for what they may use.
+__version__ = "2.13.0+lazyt"
 # A namespace that is an attribute of lazyt's, and no module.
 _BY_NAME = ""
 # PyTorch's namespaces, and the parts of them that programs import from -> the modules here.

@@ -56,6 +56,12 @@ def test_the_size_is_a_number_and_a_call():
         x.size(2)
 
 
+def test_the_version_is_that_of_the_pytorch_that_is_followed(torch: Any):
+    """lazyt's own is small, by which programs would take it for an old PyTorch."""
+    release, _, local = torch.__version__.partition("+")
+    assert tuple(map(int, release.split("."))) == (2, 13, 0) and local == "lazyt"
+
+
 def test_integers_may_be_floats(torch: Any):
     x = torch.randint(3, 7, (50,), dtype=torch.float32)
     assert x.dtype == torch.float32 and set(x.tolist()) <= {3.0, 4.0, 5.0, 6.0}
