@@ -36,7 +36,7 @@ Gradients and modes
 Running
     sync                                                compute what is pending now; reading a value does so by itself
     pending, explain, last_sync                         what is recorded, which kernels would run, what ran and why
-    set_num_threads, set_float32_matmul_precision       settings; set_float32_convolution_precision
+    set_num_threads, set_float32_matmul_precision       settings; set_float32_convolution_precision, set_flush_denormal
     spelling                                            calls that PyTorch reads in another way are errors
 
 Modules

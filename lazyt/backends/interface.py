@@ -577,6 +577,10 @@ class HostBackend(Backend, Protocol):
     def get_num_threads(self) -> int:
         """How many threads kernels use."""
 
+    @abstractmethod
+    def set_flush_denormal(self, mode: bool) -> bool:
+        """Have kernels take subnormal numbers as zeros, and give zeros for such, or not; whether they can."""
+
 
 __all__ = [
     "INTERFACE_VERSION", "Allocator", "Backend", "Bound", "Buffer", "Capabilities", "Description", "Enqueuing", "Event",

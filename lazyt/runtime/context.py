@@ -312,6 +312,25 @@ def get_num_threads() -> int:
     return host().get_num_threads()
 
 
+def set_flush_denormal(mode: bool) -> bool:
+    """Take numbers below the smallest normal one as zeros in kernels and products on the CPU; whether it can do so.
+
+    A processor takes up to a hundred times as long for such numbers (below 1.2e-38 in float32), which a state of Adam
+    or a running mean that decays ends in. By default they are computed as IEEE 754 says. It holds for the process, for
+    all that runs from now on; functions of NumPy's that lazyt calls (`linalg`, `fft`) compute as before. False, and
+    nothing is changed, on processors without such a mode. As `torch.set_flush_denormal`.
+
+    >>> import lazyt as lt
+    >>> if lt.set_flush_denormal(True):
+    ...     (lt.asarray(1e-40) * 1.0).item()
+    0.0
+    >>> _ = lt.set_flush_denormal(False)
+    """
+    able = host().set_flush_denormal(bool(mode))
+    precisions.set_flushes(able and bool(mode))
+    return able
+
+
 def set_float32_matmul_precision(precision: str) -> None:
     """How exactly float32 matrices are multiplied: 'highest' (as float32, the default), 'high' or 'medium'.
 
@@ -383,5 +402,5 @@ def get_float32_convolution_precision() -> str:
 __all__ = [
     "device", "eager", "enable_grad", "expect", "get_float32_convolution_precision", "get_float32_matmul_precision",
     "get_num_threads", "is_grad_enabled", "last_sync", "no_grad", "no_sync", "set_float32_convolution_precision",
-    "set_float32_matmul_precision", "set_num_threads", "sync",
+    "set_float32_matmul_precision", "set_flush_denormal", "set_num_threads", "sync",
 ]  # fmt: skip

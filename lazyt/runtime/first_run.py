@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from lazyt import on_demand
+from lazyt.backends.common.precision import flushes
 from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.errors import OutOfMemory, is_ours
@@ -222,7 +223,7 @@ class Kind(list[OneStep]):
             self.forms.clear()
             return None
         form = self.form(s, operands, extents, scalars)
-        if not form.exact:
+        if not form.exact or flushes():
             return None
         try:
             values = form.values([memory.as_array(x) if type(x) is Data else x for x in operands], scalars)

@@ -54,6 +54,7 @@ ALIKE = {
     "rsqrt": "torch.rsqrt",
     "save": "numpy.savez",
     "get_num_threads": "torch.get_num_threads",
+    "set_flush_denormal": "torch.set_flush_denormal",
     "set_num_threads": "torch.set_num_threads",
     "tensor": "torch.tensor",
     "value_and_grad": "jax.value_and_grad",

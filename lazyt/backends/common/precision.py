@@ -18,6 +18,20 @@ def precision() -> str:
     return _precision[0]
 
 
+# Whether kernels of the host take subnormal numbers as zeros: then NumPy has other bits.
+_flushes = [False]
+
+
+def set_flushes(mode: bool) -> None:
+    """Say whether they do from now on."""
+    _flushes[0] = mode
+
+
+def flushes() -> bool:
+    """Whether they do."""
+    return _flushes[0]
+
+
 # Of convolutions: what is not 'highest' may be Winograd's (see ir/winograd.py); 'medium' may be of bfloat16.
 CONVOLUTIONS = ("highest", "high", "medium")
 _convolutions = ["highest"]

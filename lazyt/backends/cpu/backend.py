@@ -203,5 +203,8 @@ class CpuBackend(HostBackend):
     def get_num_threads(self) -> int:
         return thread_pool.get_num_threads()
 
+    def set_flush_denormal(self, mode: bool) -> bool:
+        return thread_pool.set_flush_denormal(mode)
+
 
 BACKEND = CpuBackend()

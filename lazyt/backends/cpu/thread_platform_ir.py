@@ -22,9 +22,11 @@ _PAUSE = {
     "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
 }
 
-# Rounding and flush-to-zero belong to each thread, and other libraries change them; results must
-# not depend on which thread ran a chunk.
+# Rounding and flush-to-zero belong to each thread, and other libraries change them; results must not depend on which
+# thread ran a chunk. @float.usual is the mode of all programs, which @float_flush chooses: subnormal numbers are what
+# they are, or zeros. It gives 0 if the processor has no such mode.
 _FLOAT_X86 = """
+@float.usual = internal global i32 8064, align 4
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
 define internal i64 @float_reset() nounwind {
@@ -32,10 +34,11 @@ define internal i64 @float_reset() nounwind {
   call void @llvm.x86.sse.stmxcsr(ptr %slot)
   %found = load i32, ptr %slot
   %modes = and i32 %found, 65472
-  %usual = icmp eq i32 %modes, 8064
+  %want = load atomic i32, ptr @float.usual monotonic, align 4
+  %usual = icmp eq i32 %modes, %want
   br i1 %usual, label %out, label %reset
 reset:
-  store i32 8064, ptr %slot
+  store i32 %want, ptr %slot
   call void @llvm.x86.sse.ldmxcsr(ptr %slot)
   br label %out
 out:
@@ -44,9 +47,12 @@ out:
 }
 define internal void @float_restore(i64 %found) nounwind {
   %slot = alloca i32, align 4
+  call void @llvm.x86.sse.stmxcsr(ptr %slot)
+  %now = load i32, ptr %slot
   %low = trunc i64 %found to i32
-  %modes = and i32 %low, 65472
-  %usual = icmp eq i32 %modes, 8064
+  %changes = xor i32 %now, %low
+  %modes = and i32 %changes, 65472
+  %usual = icmp eq i32 %modes, 0
   br i1 %usual, label %out, label %restore
 restore:
   store i32 %low, ptr %slot
@@ -55,18 +61,32 @@ restore:
 out:
   ret void
 }
+define internal i64 @float_flush(i64 %on) nounwind {
+  %some = icmp ne i64 %on, 0
+  %want = select i1 %some, i32 40896, i32 8064
+  store atomic i32 %want, ptr @float.usual monotonic, align 4
+  ret i64 1
+}
 """
 _FLOAT_AARCH64 = """
+@float.usual = internal global i64 0, align 8
 declare i64 @llvm.aarch64.get.fpcr()
 declare void @llvm.aarch64.set.fpcr(i64)
 define internal i64 @float_reset() nounwind {
   %found = call i64 @llvm.aarch64.get.fpcr()
-  call void @llvm.aarch64.set.fpcr(i64 0)
+  %want = load atomic i64, ptr @float.usual monotonic, align 8
+  call void @llvm.aarch64.set.fpcr(i64 %want)
   ret i64 %found
 }
 define internal void @float_restore(i64 %found) nounwind {
   call void @llvm.aarch64.set.fpcr(i64 %found)
   ret void
+}
+define internal i64 @float_flush(i64 %on) nounwind {
+  %some = icmp ne i64 %on, 0
+  %want = select i1 %some, i64 16777216, i64 0
+  store atomic i64 %want, ptr @float.usual monotonic, align 8
+  ret i64 1
 }
 """
 _FLOAT_OTHER = """
@@ -75,6 +95,9 @@ define internal i64 @float_reset() nounwind {
 }
 define internal void @float_restore(i64 %found) nounwind {
   ret void
+}
+define internal i64 @float_flush(i64 %on) nounwind {
+  ret i64 0
 }
 """
 
@@ -249,7 +272,7 @@ def pause_of(platform: Platform) -> str:
 
 
 def platform_text(platform: Platform) -> str:
-    """`@float_reset`, `@float_restore`, `@now`, `@sleep_init`, `@wait`, `@wake`, `@place` and `@unplace`."""
+    """`@float_reset`, `_restore` and `_flush`, `@now`, `@sleep_init`, `@wait`, `@wake`, `@place` and `@unplace`."""
     _, pause_declaration = _PAUSE.get(platform.architecture, ("", ""))
     floats = {"x86_64": _FLOAT_X86, "aarch64": _FLOAT_AARCH64}
     sleep = _SLEEP_CONDITION if platform.futex is None else _SLEEP_FUTEX

@@ -101,7 +101,7 @@ class Runtime:
 
     def __init__(self, platform: Platform, threads: int) -> None:
         text, prefix = render(platform)
-        exports = ("run", "run_bound", "launch", "resize", "wanted", "workers", "reset")
+        exports = ("run", "run_bound", "launch", "resize", "wanted", "workers", "reset", "flush")
         names = [f"{prefix}_{export}" for export in exports]
         self.module = engine.compile_module(text, names, permanent=True)
         address = {export: self.module.address(f"{prefix}_{export}") for export in exports}
@@ -115,6 +115,7 @@ class Runtime:
         self._wanted = ctypes.CFUNCTYPE(ctypes.c_int64)(address["wanted"])
         self._workers = ctypes.CFUNCTYPE(ctypes.c_int64)(address["workers"])
         self._reset = ctypes.CFUNCTYPE(None)(address["reset"])
+        self._flush = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address["flush"])
         self._reset()
         self.set_threads(threads)
 
@@ -131,6 +132,12 @@ class Runtime:
 
     def threads(self) -> int:
         return int(self._wanted()) + 1
+
+    def flush_denormal(self, on: bool) -> bool:
+        """Have programs take subnormal numbers as zeros, or not; whether this processor can."""
+        able = bool(self._flush(int(on)))
+        self._resize(self._wanted())  # a worker has the mode that it began with
+        return able
 
     def workers(self) -> int:
         """How many worker threads exist now."""
@@ -209,6 +216,12 @@ def get_num_threads() -> int:
         if _process.runtime is not None:
             return _process.runtime.threads()
         return _process.threads or usable_cpus()
+
+
+def set_flush_denormal(on: bool) -> bool:
+    """Have programs take subnormal numbers as zeros from now on, or not; whether this processor can."""
+    with _process.lock:
+        return runtime().flush_denormal(on)
 
 
 def _words(name: str, values: npt.ArrayLike, columns: int | None) -> Words:

@@ -449,6 +449,12 @@ define i64 @${P}_workers() nounwind {
   ret i64 %have
 }
 
+; whether programs take subnormal numbers as zeros from now on; 0 if they cannot. Workers that there are go on as before
+define i64 @${P}_flush(i64 %on) nounwind {
+  %able = call i64 @float_flush(i64 %on)
+  ret i64 %able
+}
+
 ; before the first program, and in a forked child, which has none of its parent's workers
 define void @${P}_reset() nounwind {
   %old = load atomic i64, ptr @state monotonic, align 8
