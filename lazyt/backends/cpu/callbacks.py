@@ -16,7 +16,7 @@ import numpy as np
 from lazyt.backends.common.host_calls import HostCall
 from lazyt.backends.cpu import memory
 from lazyt.backends.cpu.flags import switches
-from lazyt.backends.cpu.library import sorting
+from lazyt.backends.cpu.library import fourier, sorting
 from lazyt.ir.passes.schedule import LibraryCall, MatmulCall, ScatterCall
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class Callback(HostCall):
 
     def __init__(self, bound: Binding, call: LibraryCall | MatmulCall | ScatterCall) -> None:
         super().__init__(bound, call)
-        # What of sorting.py the call is, once its statics are known, and the arrays that it had, by where they lie.
+        # What of sorting.py or fourier.py the call is, once its statics are known, and the arrays that it had, by where
+        # they lie.
         self.sorts: Callable[..., None] | None = None
         self.sorted: dict[tuple[int, int], tuple[Any, ...]] = {}
         self.sorts_at = -1, -1
@@ -75,9 +76,12 @@ class Callback(HostCall):
 
     def _own(self, fn: str, statics: tuple[Any, ...]) -> Run | None:
         c, _ = self._of_library()
-        if not self.bound.exe.native or not sorting.takes(fn, self._shape(c.operands[0]), statics):
+        if not self.bound.exe.native:
             return None
-        self.sorts = sorting.FUNCTIONS[fn]
+        sorts = sorting.takes(fn, self._shape(c.operands[0]), statics)
+        self.sorts = sorting.FUNCTIONS[fn] if sorts else fourier.FUNCTIONS.get(fn)
+        if self.sorts is None:
+            return None
         return self._sort
 
     def _sorted(self, bases: Sequence[int]) -> tuple[Any, ...]:
