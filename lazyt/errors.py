@@ -148,6 +148,9 @@ def relocate(error: Exception, sites: Callable[[], Sequence[Any]]) -> None:
     recorded_at(error, here)
     if here == site:
         return
+    name, called = (getattr(s, "name", "") for s in (site, here))
+    if name and called and error.args and str(error.args[0]).startswith(f"{name}: "):
+        error.args = (called + error.args[0][len(name) :], *error.args[1:])
     error.args = tuple(a.replace(str(site), str(here)) if isinstance(a, str) else a for a in error.args)
     if hasattr(error, "__notes__"):
         error.__notes__ = [n.replace(str(site), str(here)) for n in error.__notes__]

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 class Site:
     """A user's line, kept as (code, instruction offset); the line number is computed only for messages."""
 
-    __slots__ = ("code", "lasti")
+    __slots__ = ("code", "lasti", "name")
 
-    def __init__(self, code: types.CodeType, lasti: int) -> None:
+    def __init__(self, code: types.CodeType, lasti: int, name: str = "") -> None:
         self.code = code
         self.lasti = lasti
+        self.name = name  # of the function that the line called, where that may fail at the sync
 
     @property
     def line(self) -> int:
@@ -78,6 +79,29 @@ def user_site(known: int = 0) -> Site:
     """The line of the user's that is running; so many callers, the nearest first, are `known` to be lazyt's."""
     f = user_frame(known + 1)
     return Site(f.f_code, f.f_lasti)
+
+
+# Frames of lazyt's that only pass calls on, and what `x[i]` and `x[i] = y` are called in errors.
+_PASSING = frozenset(("call", "array_function"))
+_SUBSCRIPTS = dict.fromkeys(("getitem", "setitem", "index", "index_put"), "indexing")
+
+
+def called_site(operation: str, known: int = 0) -> Site:
+    """The user's line that is running, with the name of the function of lazyt's that it called.
+
+    Where it called none by name (a module, `x[i]`) that of the operation.
+    """
+    f: types.FrameType | None = sys._getframe(known + 1)
+    user, name, before = user_frame(known + 1), "", ""
+    while f is not None and f is not user:
+        here = f.f_code.co_name
+        if here == "_dispatched":  # NumPy's function, by the call of an object
+            name = before
+        elif here not in _PASSING:
+            before, name = name, here
+        f = f.f_back
+    name = operation if name.startswith(("_", "<")) or not name else name
+    return Site(user.f_code, user.f_lasti, _SUBSCRIPTS.get(name, name))
 
 
 def warn(text: str, category: type[Warning]) -> None:

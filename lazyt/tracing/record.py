@@ -11,7 +11,7 @@ from typing import Any
 from lazyt.errors import DTypeError
 from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef
-from lazyt.tracing.call_site import Site, is_line, user_line, user_site
+from lazyt.tracing.call_site import Site, called_site, is_line, user_line, user_site
 from lazyt.tracing.commit import slot_held
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.inference import check_saved
@@ -276,7 +276,7 @@ def _new_step(
     s.info = ("ints",) * (ints is not None) + ("offsets",) * (offsets is not None)
     s.simple = ints is None and offsets is None and not statics
     s.bare = offsets is None and len(values) == 1
-    s.site = user_site()
+    s.site = called_site(op.name) if op.fallible else user_site()
     for p, low, high in ranges:
         if not low <= scalars[p] <= high:
             raise range_error(op, scalars[p], low, high)

@@ -147,8 +147,9 @@ def test_memory_is_its_own_and_is_given_back() -> None:
 
 def test_an_index_out_of_range_names_the_line() -> None:
     table, at = lt.asarray(X, device=NAME), lt.asarray(np.array([0, 9]), device=NAME)
-    with pytest.raises(lt.IndexOutOfRange, match=r"index 9 is out of bounds for an axis of size 3 .*test_interpreted"):
-        table[at].numpy()
+    for name, read in (("indexing", lambda: table[at]), ("take", lambda: lt.take(table, at + 0, axis=0))):
+        with pytest.raises(lt.IndexOutOfRange, match=rf"^{name}: index 9 is out of bounds for .* 3 .*test_interpreted"):
+            read().numpy()
 
 
 def test_explain_shows_the_kernels() -> None:

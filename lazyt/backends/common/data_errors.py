@@ -37,8 +37,9 @@ def index_error(n: Node, index: int, sizes: Sequence[int]) -> LazytError:
     given = str(index) if index >= 0 else " or ".join(str(index - s) for s in refusing)
     construct = getattr(n.site, "construct", "")
     found = f"at {n.site}; found at the sync{f', by {construct}' * bool(construct)}"
+    called = getattr(line_of(n)[0], "name", "") or name or "indexing"
     error: LazytError = IndexOutOfRange(
-        f"index {given} is out of bounds for an axis of size {each} (indexing recorded {found})"
+        f"{called}: index {given} is out of bounds for an axis of size {each} (recorded {found})"
     )
     if name in LOOKED_UP:
         error = IndexOutOfRange(
