@@ -41,6 +41,10 @@ class Later:
         self.leads = tuple(tuple(i for i, x in enumerate(self.leaves) if _leads(o, x)) for o in self.outputs)
         self.name = tuple([(x.step.index, x.k) for some in ([*outputs], *self.groups) for x in some]), len(outputs)
 
+    def asked(self) -> list[Slot]:
+        """The values whose cotangents it gives."""
+        return [x for group in self.groups for x in group]
+
     def pulled(self, low: Lowered) -> tuple[list[Node], tuple[int, int]]:
         """The values and, for cotangents that are inputs of negative numbers, the gradients; how many there are."""
         b = low.builder

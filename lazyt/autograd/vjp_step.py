@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
@@ -49,16 +49,12 @@ class VJP:
         groups = [[low.nodes[v] for v in versions] for versions in s.info]
         ends = [any(x in s.stops for x in versions) for versions in s.info]
         blocked = {n for nodes, is_end in zip(groups, ends, strict=True) if is_end for n in nodes}
-        # NOTE: where the search ended may be the same value as something else that is wanted (`+x` is x). Its cotangent
-        # is that of the other then: what both had would be counted twice, because from an end it goes on.
-        others = {n for nodes, is_end in zip(groups, ends, strict=True) if not is_end for n in nodes}
-        counted: set[Node] = set(others)
-        for i, is_end in enumerate(ends):
-            if is_end:
-                groups[i] = [b.stop(n) if n in counted else n for n in groups[i]]
-                counted.update(groups[i])
-        grads = _pull(b, outputs, cotangents, pairs, groups, blocked - others)
+        grads = _pull(b, outputs, cotangents, pairs, groups, blocked)
         return tuple(grads) if create else tuple(b.stop(x) for x in grads)
+
+    def asked(self, s: Step) -> Iterator[Slot]:
+        """The values whose cotangents it gives: each is tracked (see lower.py)."""
+        return (x for group in s.info for x in group)
 
     def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
         """The same step on another trace, where `new` has its values; nothing is freed by it."""

@@ -485,7 +485,7 @@ def build(
     stored = None if place is None else place.load(ext.values)
     if stored is not None:
         return Plan.stored(stored, want, later)
-    low = lower(steps, ext.values, scalars)
+    low = lower(steps, ext.values, scalars, () if later is None else later.asked())
     if later is not None or not (fused and any(s.mode.memory is not None for s in steps)):
         plan = Plan(low, want, fused, prefetch, later=later)
         if prefetch and not settings["interpret"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,9 +36,13 @@ class Lowered:
         return self.builder.make("track", (x,), g.Identity(s.index, k), x.shape, x.dtype)
 
 
-def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any]) -> Lowered:
-    """Write the primitives of `steps`; `extents` are those of the trace, `scalars` only give offsets their hints."""
+def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any], asked: Iterable[Slot] = ()) -> Lowered:
+    """Write the primitives of `steps`; `extents` are those of the trace, `scalars` only give offsets their hints.
+
+    asked: values whose cotangents will be asked for, besides those that the steps themselves ask for.
+    """
     low = Lowered(extents, scalars)
+    apart = {*asked, *(x for s in steps if (named := getattr(s.op, "asked", None)) is not None for x in named(s))}
     draws = draws_of(steps)
     told: dict[tuple[int, str], tuple[Node, g.Shape]] = {}  # by draw and device
     for s in steps:
@@ -59,7 +63,31 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any])
                 low.nodes[slot] = n
             if s.op in DRAWS and len(s.operands) > 2:
                 told[s.scalar_start, s.device] = low.nodes[s.operands[2]], low.symbols(s.ext_start, s.n_ints)
+        if apart:
+            _set_apart(low, s, apart)
     return low
+
+
+def _set_apart(low: Lowered, s: Step, asked: set[Slot]) -> None:
+    """Track the values of a step whose cotangents are asked for: as one of its own each has no more and no less.
+
+    Its node may be that of another value too (a copy, `+x`), and the builder reads through a reshape of a reshape.
+    """
+    before = low.starts[-1]
+    for x in s.slots:
+        n = low.nodes.get(x)
+        if x not in asked or n is None or (n.serial >= before and (n.op == "track" or s.op is ASSIGN)):
+            continue
+        tracked = low.nodes[x] = low.track(n, s, x.k)
+        if n.serial < before:
+            continue
+        made = x
+        while n.op == "known":  # a stored copy of what an earlier step computes
+            made = made.step.operands[0]
+            n = low.nodes[made].operands[0] if low.nodes[made].op == "track" else low.nodes[made]
+        if made.k == 0 and -1 in made.step.op.saves:
+            # The derivative reads the result that the operation saves, so that has a part of its cotangent.
+            low.builder.copies[n] = tracked
 
 
 def draws_of(steps: Sequence[Step]) -> dict[Step, g.Draw]:

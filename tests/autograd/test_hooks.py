@@ -40,3 +40,131 @@ def test_a_gradient_penalty_of_a_network_with_a_backward_hook(synced):
     expected = -8 * t * (1 - t * t) ** 2 * 0.5
     assert x.grad.tolist()[0] == pytest.approx([expected] * 2, rel=1e-5)
     assert out.shape == (1, 1)
+
+
+ALIASES = {
+    "clone": lambda x: x.clone(),
+    "plus": lambda x: +x,
+    "ellipsis": lambda x: x[...],
+    "reshape": lambda x: x.reshape(1),
+    "transposed": lambda x: x.T,
+    "concatenate": lambda x: lt.concat([x]),
+    "written": lambda x: _written(x),
+}
+
+
+def _written(x):
+    z = lt.zeros(1)
+    z[...] = x
+    return z
+
+
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("alias", ALIASES.values(), ids=ALIASES)
+class TestTheSameValue:
+    """What is the node of another value in the graph (a copy, a view of all) has a cotangent of its own."""
+
+    def leaf(self):
+        return lt.asarray([3.0]).requires_grad_()
+
+    def test_a_hook_on_it_takes_part_in_second_derivatives(self, alias, synced):
+        x = self.leaf()
+        y = alias(x)
+        y.register_hook(lambda g: g * 2)
+        (g,) = lt.autograd.grad((y * y * y).sum(), [x], create_graph=True)
+        loss = g.sum()
+        if synced:
+            lt.sync()
+        loss.backward()
+        assert x.grad.tolist() == [72.0]
+        assert y.tolist() == [3.0]
+
+    def test_a_hook_on_it_leaves_what_goes_past_it(self, alias, synced):
+        x = self.leaf()
+        y = alias(x)
+        y.register_hook(lambda g: g * 2)
+        loss = (x * y).sum()
+        if synced:
+            lt.sync()
+        loss.backward()
+        assert x.grad.tolist() == [9.0]
+
+    def test_the_gradient_by_it_is_no_more_than_its_own(self, alias, synced):
+        x = self.leaf()
+        y = alias(x)
+        loss = (x * y).sum()
+        if synced:
+            lt.sync()
+            if alias in (ALIASES["ellipsis"], ALIASES["reshape"], ALIASES["transposed"]):
+                return  # a view that was made before a sync is another value behind it
+        by_y, by_x = lt.autograd.grad(loss, [y, x], retain_graph=True)
+        (alone,) = lt.autograd.grad(loss, [y])
+        assert (by_y.tolist(), by_x.tolist(), alone.tolist()) == ([3.0], [6.0], [3.0])
+
+    def test_it_keeps_its_own_gradient_behind_a_hook_on_the_other(self, alias, synced):
+        x = self.leaf()
+        y = x * x
+        y.register_hook(lambda g: None)
+        z = alias(y)
+        z.retain_grad()
+        loss = (z * 3).sum()
+        if synced:
+            lt.sync()
+        loss.backward()
+        assert (x.grad.tolist(), z.grad.tolist()) == ([18.0], [3.0])
+
+    def test_a_hook_on_each_of_both(self, alias, synced):
+        x = self.leaf()
+        y = x * x
+        z = alias(y)
+        y.register_hook(lambda g: g + 1)
+        z.register_hook(lambda g: g * 2)
+        loss = (z * y).sum()
+        if synced:
+            lt.sync()
+        loss.backward()
+        assert x.grad.tolist() == [(9.0 + 2 * 9.0 + 1) * 6.0]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (lambda x: x.reshape(4), lambda y: y.reshape(2, 2)),
+        (lambda x: lt.permute_dims(x, (1, 0)), lambda y: lt.permute_dims(y, (1, 0))),
+        (lambda x: x[0, 0], lambda y: y.sum()),
+    ],
+    ids=["reshape", "permute", "sum of one"],
+)
+def test_a_value_that_the_builder_would_read_through_has_its_cotangent(first, then):
+    x = lt.ones((2, 2)).requires_grad_()
+    y = first(x)
+    (g,) = lt.autograd.grad(then(y).sum(), [y], retain_graph=True)
+    assert g.tolist() == lt.ones(y.shape).tolist()
+    y.register_hook(lambda g: g * 2)
+    then(y).sum().backward()
+    assert x.grad.sum().item() == 2.0 * y.size
+
+
+@pytest.mark.parametrize("synced", [False, True])
+class TestWhatADerivativeReads:
+    """As in PyTorch, a hook on a result takes part where the derivative reads that result, and only there."""
+
+    def second(self, f, synced):
+        x = lt.asarray([0.5], dtype=lt.float64).requires_grad_()
+        y = f(x)
+        y.register_hook(lambda g: g * 2)
+        if synced:
+            lt.sync()
+        (g,) = lt.autograd.grad(y, [x], create_graph=True)
+        if synced:
+            lt.sync()
+        g.backward()
+        return x.grad.item(), y
+
+    def test_the_result(self, synced):
+        found, y = self.second(lt.exp, synced)
+        assert found == pytest.approx(4 * y.item())  # 2 * y, and 2 of the derivative of y
+
+    def test_operands_alone(self, synced):
+        found, y = self.second(lambda x: 1 / x, synced)
+        assert found == pytest.approx(2 * 2 * y.item() ** 3)  # 2 of the derivative of -1 / x ** 2

@@ -319,3 +319,19 @@ def _unrolled(w: lt.Tensor, h: lt.Tensor, turns: int) -> lt.Tensor:
     for _ in range(turns):
         h = lt.tanh(h @ w)
     return h.sum()
+
+
+@pytest.mark.usefixtures("opened")
+def test_a_copy_in_one_part_has_its_own_cotangent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gradients() -> Arrays:
+        w, h = rows(4) * 0.3, rows(4, seed=1)
+        copies = []
+        w.requires_grad_()
+        for _ in range(50):
+            copies.append(h.clone())
+            h = lt.tanh(h * w + copies[-1] * 0.1)
+        return [x.tolist() for x in lt.autograd.grad(h.sum(), [w, copies[3], copies[25]])]
+
+    found = gradients()
+    monkeypatch.setitem(general, "partition", False)
+    np.testing.assert_allclose(found, gradients(), rtol=1e-12)
