@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from lazyt.errors import AutogradError, LazytWarning, ThreadError
 from lazyt.tracing.inplace import is_leaf, requires_grad
-from lazyt.tracing.record import begin, slot_of
+from lazyt.tracing.record import begin, meta_of, slot_of
 from lazyt.tracing.steps import INPUT
 from lazyt.tracing.tensor_state import ELSEWHERE, Gradient, Handle
 
@@ -101,10 +101,12 @@ def retain_grad(x: Handle) -> None:
     if is_leaf(x):
         return
     slot = slot_of(tr, x)
-    if x._meta is None:
-        x._meta = Gradient(True, is_leaf=False)
+    # NOTE: where views share a storage, the base's record is that of the storage; a view has one of its own.
+    holder = x if x._storage is None or x._view is not None else x._storage
+    if holder._meta is None:
+        holder._meta = Gradient(True, is_leaf=False)
     tr.more = True
-    meta = tr.retained[slot] = x._meta
+    meta = tr.retained[slot] = holder._meta
     if meta.segment is not None:
         # NOTE: by the value there, for what leads to the loss may start before it.
         meta.segment.retained[meta.slot] = ref(meta)
@@ -112,7 +114,7 @@ def retain_grad(x: Handle) -> None:
 
 def retains_grad(x: Handle) -> bool:
     """Whether a non-leaf keeps its gradient."""
-    meta = x._meta
+    meta = meta_of(x)
     if meta is not None and any(m is meta for m in begin().retained.values()):
         return True
     segment = None if meta is None else meta.segment

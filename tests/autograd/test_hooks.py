@@ -168,3 +168,19 @@ class TestWhatADerivativeReads:
     def test_operands_alone(self, synced):
         found, y = self.second(lambda x: 1 / x, synced)
         assert found == pytest.approx(2 * 2 * y.item() ** 3)  # 2 of the derivative of -1 / x ** 2
+
+
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("alias", [lambda v: v.detach(), lambda v: v[:1]], ids=["detached", "view"])
+def test_a_value_with_views_keeps_its_gradient(alias, synced):
+    x = lt.asarray([3.0, 4.0]).requires_grad_()
+    v = x * 2
+    other = alias(v)
+    if synced:
+        lt.sync()
+    v.retain_grad()
+    loss = v.sum() + other.sum()
+    if synced:
+        lt.sync()
+    loss.backward()
+    assert v.grad.tolist() == ([2.0, 1.0] if other.requires_grad else [1.0, 1.0])
