@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from lazyt import on_demand
 from lazyt.autograd.engine import BACKWARD
 from lazyt.config import general as settings
-from lazyt.tracing.trace import Ext, Slot, Step
+from lazyt.tracing.trace import UNASKED, Ext, Slot, Step
 
 if TYPE_CHECKING:
     from lazyt.runtime import division, partition as partitions
@@ -53,4 +53,9 @@ def partition(pos: Step, ext: Ext, want: Sequence[Slot]) -> Partition | None:
 
 def iteration_left(pos: Step) -> int | None:
     """How many steps at least are left of this iteration, for a trace that goes round a loop; None for another one."""
-    return None if pos.mixed or not settings["partition"] else division.left_of_iteration(pos.steps())
+    if pos.mixed or not settings["partition"]:
+        return None
+    if pos.left is UNASKED:
+        pos.left = division.left_of_iteration(pos.steps())
+    found: int | None = pos.left
+    return found

@@ -539,18 +539,20 @@ def _run(tr: Trace, cause: str, site: Any = None) -> None:
     sync(tr, cause, site)
 
 
-def _iteration_left(tr: Trace, cut: bool) -> int | None:
-    """How many steps at least are left of a loop's iteration; None where the trace must not end between two iterations.
+def _iteration_left(tr: Trace) -> int | None:
+    """How many steps at least are left of a loop's iteration; None for a trace that goes round none, or must not end.
 
-    A value that somebody may still differentiate keeps its trace, and so does a function under `jit`.
-    cut: a trace ended here before.
+    A function under `jit` keeps its trace.
     """
+    return None if tr.syncs_forbidden or tr.impure is not None else iteration_left(tr.pos)
+
+
+def _may_end(tr: Trace) -> bool:
+    """Whether a trace may end here: a value that somebody may still differentiate keeps it."""
     if tr.syncs_forbidden or tr.impure is not None:
-        return None
+        return False
     freed = consumed_on(tr)
-    if any(x.requires_grad and x.leaf is None and x.step not in freed for x in wanted_of(tr)[0]):
-        return None
-    return 0 if cut else iteration_left(tr.pos)
+    return not any(x.requires_grad and x.leaf is None and x.step not in freed for x in wanted_of(tr)[0])
 
 
 def _sync_for(tr: Trace, x: Handle) -> None:
@@ -561,6 +563,6 @@ def _sync_for(tr: Trace, x: Handle) -> None:
 
 
 hooks.sync, hooks.sync_for = _run, _sync_for
-hooks.iteration_left = _iteration_left
+hooks.iteration_left, hooks.may_end = _iteration_left, _may_end
 hooks.compute_foreign = compute_foreign
 hooks.give_up = give_up

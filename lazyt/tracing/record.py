@@ -49,14 +49,15 @@ def _check_bound(tr: Trace, site: Site) -> None:
             run_sync(tr, "another thread", site)
         return
     if pos.index < MAX_STEPS and tr.nbytes < MAX_BYTES:
-        left = hooks.iteration_left(tr, pos.cut)
+        left = 0 if pos.cut else hooks.iteration_left(tr)
         number, before = tr.left
         # NOTE: an iteration may begin inside of a call, where nobody asks. That each asks again would be a square.
-        if left == 0 or (left is not None and number == tr.number and left >= before):
+        ends = left == 0 or (left is not None and number == tr.number and left >= before)
+        if ends and hooks.may_end(tr):
             pos.cut, pos.next = True, NONE
             run_sync(tr, "bound", site)
-        elif left is None:
-            tr.bound = min(MAX_STEPS, 2 * tr.bound)
+        elif left is None or ends:
+            tr.bound, tr.left = min(MAX_STEPS, 2 * tr.bound), (0, 0)
         else:
             tr.bound, tr.left = min(MAX_STEPS, pos.index + left), (tr.number, left)
         return

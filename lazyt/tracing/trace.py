@@ -40,6 +40,8 @@ FIRST_BOUND = 4096
 # What no operand is, and no form of an input.
 _UNORDERED = object()
 NO_FORM = object()
+# What a step has that was not asked how much is left of an iteration.
+UNASKED = object()
 # How many different extents a place in a program remembers.
 MAX_EXTENTS = 1024
 
@@ -118,7 +120,7 @@ class Step(Slot):
     __slots__ = (
         "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed", "counted", "cut",
         "device", "division", "ext", "ext_start", "first", "form", "high", "index", "info", "kept", "key",
-        "known", "known_calls", "leaf_form", "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets",
+        "known", "known_calls", "leaf_form", "leaves", "left", "like", "low", "mixed", "mode", "n_ints", "n_offsets",
         "n_scalars", "n_weak", "next", "op", "operands", "owner",
         "parent", "path", "plans", "pulled", "rules", "scalar_start", "sid", "simple", "site", "slots",
         "statics", "stops", "targets", "view",
@@ -178,6 +180,7 @@ class Step(Slot):
         self.again: Any = None  # what the last sync here did, False if it is nothing to repeat (see replay.py)
         self.path: list[Step] | None = None
         self.division: Any = None  # memo: where a trace that ends here is divided (see subprograms.py)
+        self.left: Any = UNASKED  # memo: how many steps an iteration has left here, None where there is no loop
         self.targets: tuple[Slot, ...] = ()  # for an in-place step: the values it supersedes
         self.stops: frozenset[Slot] = frozenset()  # for a backward: values that pass nothing on
         self.like: tuple[Slot, ...] = ()  # for a backward: the values its results have the shapes of

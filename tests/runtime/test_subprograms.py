@@ -343,7 +343,7 @@ def write_a_leaf(x: lt.Tensor, i: int) -> None:
 def test_a_loop_whose_iterations_begin_inside_of_calls_ends_its_trace(write: Any, monkeypatch: Any) -> None:
     asked: list[int | None] = []
     ask = hooks.iteration_left
-    monkeypatch.setattr(hooks, "iteration_left", lambda tr, cut: [asked.append(ask(tr, cut)), asked[-1]][-1])
+    monkeypatch.setattr(hooks, "iteration_left", lambda tr: [asked.append(ask(tr)), asked[-1]][-1])
     x = rows(8) * 1
     with lt.expect() as seen:
         for i in range(400):
@@ -352,6 +352,52 @@ def test_a_loop_whose_iterations_begin_inside_of_calls_ends_its_trace(write: Any
     assert len(causes) > 2
     assert set(causes) == {"bound"}
     assert len(asked) <= 4 * len(causes)
+
+
+@pytest.mark.usefixtures("early_bound", "eager_parts")
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+@pytest.mark.parametrize("fresh", [False, True], ids=["one batch", "fresh batches"])
+@pytest.mark.parametrize("more", range(4))
+def test_training_that_nobody_reads_ends_its_traces_at_the_first_bound(optimizer: str, fresh: bool, more: int) -> None:
+    """Wherever in an iteration it is asked first: between the loss and its backward too."""
+    found = []
+    for every in (0, 10):
+        model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+        with lt.no_grad():
+            for i, p in enumerate(model.parameters()):
+                p[...] = lt.asarray(np.cos(np.arange(p.size, dtype=np.float32) + i).reshape(p.shape))
+        opt = getattr(optim, optimizer)(model.parameters(), lr=1e-2)
+        x, y = rows(8, 4) * 1, rows(8, 2) * 1
+        for _ in range(more):  # moves where in an iteration the bound falls
+            x = x * 1.0
+        with lt.expect() as seen:
+            for i in range(120):
+                if fresh:
+                    x = lt.asarray(np.sin(np.arange(32, dtype=np.float32) + i).reshape(8, 4))
+                opt.zero_grad()
+                loss = lt.square(model(x) - y).mean()
+                loss.backward()
+                opt.step()
+                if every and i % every == every - 1:
+                    loss.item()
+        if not every:
+            assert {r.cause for r in seen.reports} == {"bound"}
+            assert max(r.steps for r in seen.reports) < 256 + 64
+        found.append([p.detach().numpy() for p in model.parameters()])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("early_bound", "eager_parts")
+def test_a_loop_whose_graph_is_needed_keeps_its_trace() -> None:
+    w = rows(4, 4).requires_grad_()
+    with lt.expect() as seen:
+        h = rows(4, 4)
+        for _ in range(300):
+            h = lt.tanh(h @ w)
+        h.sum().backward()
+    assert not seen.reports
+    assert w.grad is not None and w.grad.shape == (4, 4)
 
 
 @pytest.mark.usefixtures("early_bound", "eager_parts")
