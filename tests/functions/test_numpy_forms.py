@@ -418,7 +418,7 @@ def test_what_a_value_raises_is_not_what_its_index_raises():
     x = lt.asarray([1.0, 2.0])
     with pytest.raises(lt.IndexOutOfRange, match=r"^item: index 2 is out of bounds .* \(shape \(2,\)\)"):
         x.item(2)
-    with pytest.raises(lt.IndexOutOfRange, match=r"^index 5 is out of bounds .*recorded at .*test_numpy_forms"):
+    with pytest.raises(lt.IndexOutOfRange, match=r"^indexing: index 5 is out of .*recorded at .*test_numpy_forms"):
         x[lt.asarray([5]) + 0].item()
 
 
