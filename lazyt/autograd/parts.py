@@ -113,7 +113,8 @@ class Parts:
                 self._want(m, group_there)
         for m, s in asked_here(tr, self.asked, self.through, self.passed).items():
             self._want(m, [s])
-        for segment, slots in tr.replayed.items():
+        # NOTE: the oldest last, for a later segment has values of earlier ones.
+        for segment, slots in sorted(tr.replayed.items(), key=lambda item: -item[0].number):
             for x in slots.values():
                 self.numbers[x.step] = segment.number
                 if x.step.op is KNOWN:

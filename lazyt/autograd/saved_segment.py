@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Container, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazyt import on_demand
 from lazyt.autograd.custom import Rule, custom_step, inputs_of
@@ -36,6 +36,7 @@ from lazyt.ir.graph import Node
 from lazyt.ir.prims import SOURCES
 from lazyt.ops.compression import DRAW, DRAWS
 from lazyt.ops.definition import OpDef
+from lazyt.ops.residuals import EARLIER
 from lazyt.tracing.assignments import KEEPS_LEAF, assign_step
 from lazyt.tracing.current import return_to, switch_mode
 from lazyt.tracing.inputs import bind_input
@@ -113,6 +114,7 @@ class Segment:
         self.hooks = {x: hooks for x, hooks in tr.slot_hooks.items() if x in shape.reach.through}
         self.retained = {x: ref(m) for x, m in tr.retained.items() if x in shape.reach.through}
         self.customs: dict[Step, Rule] = {s: r for s, r in tr.customs.items() if s in shape.steps}
+        self.copies = _copies(tr, shape.reach)
         self.overwritten = shape.overwritten
         self.watched: dict[Slot, tuple[weakref.ref[Any], int]] = {}
         for x, y in shape.watched:
@@ -162,13 +164,14 @@ class Segment:
             return new[target]
         before = tr.mode
         try:
-            steps = _closure([target], set(self.saved))
+            steps = _closure([target], set(self.saved), self.copies)
             if self.draw is not None and any(s.mode.compress is not None for s in steps):
                 at = self.draw.scalar_start
                 switch_mode(self.draw.mode)
                 advance(tr, DRAW, self.draw.operands[:2], (), None, None, self.scalars[at : at + 2])
             for s, slots in steps.items():
                 # NOTE: another target may have asked for other results of the same step.
+                new.update((x, self.copies[x].on(tr)) for x in slots if x not in new and x in self.copies)
                 missing = [x for x in slots if x not in new]
                 if missing:
                     switch_mode(s.mode)
@@ -259,6 +262,35 @@ class Segment:
         return bind_input(tr, Holder(self.saved[x], meta))
 
 
+class Copy(NamedTuple):
+    """A value that was recorded again for a backward: of which segment, and which one there.
+
+    computed: what stands before its stored copy.
+    """
+
+    segment: Segment
+    slot: Slot
+    computed: bool = False
+
+    def on(self, tr: Trace) -> Slot:
+        """The same on another trace."""
+        found = self.segment.replay(tr, self.slot, True)
+        made: Slot = found.step.operands[0] if self.computed and found.step.op is KNOWN else found
+        return made
+
+
+def _copies(tr: Trace, reach: Reach) -> dict[Slot, Copy]:
+    """What this trace has of earlier segments. On a later trace it is theirs again: each value stands there once."""
+    found: dict[Slot, Copy] = {}
+    for segment in sorted(tr.replayed, key=lambda x: x.number):
+        for there, here in tr.replayed[segment].items():
+            if here in reach.through and here.step.op is not EARLIER:
+                found.setdefault(here, Copy(segment, there))
+                if here.step.op is KNOWN:
+                    found.setdefault(here.step.operands[0], Copy(segment, there, True))
+    return found
+
+
 def _is_version(x: Slot) -> bool:
     """Whether x is a later value of a leaf: written under no_grad."""
     return x.leaf is not None and x.leaf is not x
@@ -326,10 +358,10 @@ def _kept(
     return [x for x in kept if x.step.op is not INPUT]
 
 
-def _closure(targets: Sequence[Slot], known: set[Slot]) -> dict[Step, list[Slot]]:
+def _closure(targets: Sequence[Slot], known: set[Slot], copies: Container[Slot] = ()) -> dict[Step, list[Slot]]:
     """The steps that compute the targets, in order, and which of their values are used.
 
-    A kept value that needs no gradient ends the search, and so does a kept value of a leaf.
+    A kept value that needs no gradient ends the search, and so do a kept value of a leaf and a copy.
     """
     found: dict[Step, list[Slot]] = {}
     seen: set[Slot] = set()
@@ -341,7 +373,7 @@ def _closure(targets: Sequence[Slot], known: set[Slot]) -> dict[Step, list[Slot]
             continue
         seen.add(slot)
         found.setdefault(s, []).append(slot)
-        if slot in known and not slot.requires_grad:
+        if slot in copies or (slot in known and not slot.requires_grad):
             continue
         if slot in known and _is_version(slot):
             todo.append(slot.leaf)  # type: ignore[arg-type]
@@ -350,6 +382,7 @@ def _closure(targets: Sequence[Slot], known: set[Slot]) -> dict[Step, list[Slot]
         todo.extend(x for x in operands if isinstance(x, Slot))
         if s.op is not INPUT and getattr(s.op, "again", None) is not None:
             todo.extend(x for group in s.info for x in group)
+            todo.extend(s.stops)
         if _is_version(slot):
             todo.append(slot.leaf)  # type: ignore[arg-type]
         elif s.op is ASSIGN and s.statics[0]:
@@ -431,6 +464,9 @@ def asked_here(tr: Trace, asked: Asked, through: Container[Slot], passed: Passed
         found |= {
             m: tr.replayed[segment][s] for m, (where, s) in asked.items() if where is segment and s in inside.through
         }
+        for x, copy in segment.copies.items() if asked else ():
+            if x in inside.through and not copy.computed:
+                found |= {m: copy.on(tr) for m, (where, s) in asked.items() if where is copy.segment and s is copy.slot}
     return found
 
 

@@ -184,3 +184,35 @@ def test_a_value_with_views_keeps_its_gradient(alias, synced):
         lt.sync()
     loss.backward()
     assert v.grad.tolist() == ([2.0, 1.0] if other.requires_grad else [1.0, 1.0])
+
+
+class TestBehindSeveralSyncs:
+    """What a backward recorded again is the same value for the backwards behind the next sync."""
+
+    def derivatives(self, sync):
+        seen = []
+        x = lt.asarray([0.4], dtype=lt.float64).requires_grad_()
+        y = lt.tanh(x)
+        sync()
+        y.register_hook(lambda g: seen.append(g.tolist()) or g * g)
+        found = [(y * y).sum()]
+        for _ in range(3):
+            sync()
+            found += lt.autograd.grad(found[-1].sum(), [x], create_graph=True)
+        return [g.item() for g in found], seen
+
+    def test_a_hook_is_called_once_with_all_of_a_cotangent(self):
+        values, seen = self.derivatives(lambda: None)
+        again, seen_again = self.derivatives(lt.sync)
+        assert again == pytest.approx(values)
+        assert len(seen_again) == len(seen) == 3
+        assert [g[0] for g in seen_again] == pytest.approx([g[0] for g in seen])
+
+    def test_a_gradient_can_be_differentiated_by_a_value_on_the_way(self):
+        x = lt.asarray([0.4], dtype=lt.float64).requires_grad_()
+        y = lt.tanh(x)
+        lt.sync()
+        (g,) = lt.autograd.grad((y * y).sum(), [x], create_graph=True)
+        lt.sync()
+        (by_y,) = lt.autograd.grad(g, [y])
+        assert by_y.item() == pytest.approx(2 - 6 * y.item() ** 2)  # g is 2 * y * (1 - y * y)
