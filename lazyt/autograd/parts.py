@@ -106,10 +106,12 @@ class Parts:
             else:
                 self.unwanted = True
         if self.keeps:
+            behind_sync = retained(tr, self.passed)
             for s, m in tr.retained.items():
-                if s in self.through:
+                # NOTE: a synced value hands its cotangent on to itself as it was made again, which is counted.
+                if s in self.through and m not in behind_sync:
                     self._want(m, [s])
-            for m, group_there in retained(tr, self.passed).items():
+            for m, group_there in behind_sync.items():
                 self._want(m, group_there)
         for m, s in asked_here(tr, self.asked, self.through, self.passed).items():
             self._want(m, [s])

@@ -216,3 +216,14 @@ class TestBehindSeveralSyncs:
         lt.sync()
         (by_y,) = lt.autograd.grad(g, [y])
         assert by_y.item() == pytest.approx(2 - 6 * y.item() ** 2)  # g is 2 * y * (1 - y * y)
+
+
+def test_a_synced_value_keeps_its_gradient_once_where_a_hook_takes_part():
+    x = lt.asarray([3.0]).requires_grad_()
+    v = x * x
+    lt.sync()
+    v.retain_grad()
+    w = v * 2
+    w.register_hook(lambda g: None)
+    w.backward()
+    assert (v.grad.tolist(), x.grad.tolist()) == ([2.0], [12.0])
