@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 from lazyt.errors import AutogradError, LazytWarning, ThreadError
@@ -51,8 +52,10 @@ def register_hook(x: Handle, hook: Callable[[Any], Any]) -> HookHandle:
         synced = slot.step.op is INPUT
         hooks = _synced_hooks(record_of(x)) if synced else tr.slot_hooks.setdefault(slot, [])
         tr.more = True
-    hooks.append(hook)
-    return HookHandle(hooks, hook)
+    # NOTE: what is taken off again is this one, not an equal one that was registered before.
+    entry = partial(hook)
+    hooks.append(entry)
+    return HookHandle(hooks, entry)
 
 
 def _synced_hooks(meta: Gradient | None) -> list[Any]:
@@ -88,9 +91,9 @@ def register_post_accumulate_grad_hook(x: Handle, hook: Callable[[Any], None]) -
     meta = record_of(x)
     if meta.after is None:
         meta.after = []
-    held = ref(x)
-    meta.after.append((held, hook))
-    return HookHandle(meta.after, (held, hook))
+    entry = ref(x), partial(hook)
+    meta.after.append(entry)
+    return HookHandle(meta.after, entry)
 
 
 def retain_grad(x: Handle) -> None:

@@ -227,3 +227,17 @@ def test_a_synced_value_keeps_its_gradient_once_where_a_hook_takes_part():
     w.register_hook(lambda g: None)
     w.backward()
     assert (v.grad.tolist(), x.grad.tolist()) == ([2.0], [12.0])
+
+
+def test_of_equal_hooks_the_one_is_taken_off_that_was_registered_so():
+    x = lt.asarray([3.0]).requires_grad_()
+    seen, after = [], []
+    x.register_hook(seen.append)
+    x.register_hook(lambda g: g * 2)
+    second = x.register_hook(seen.append)
+    x.register_post_accumulate_grad_hook(after.append)
+    x.register_post_accumulate_grad_hook(after.append).remove()
+    second.remove()
+    second.remove()
+    (x * 5).sum().backward()
+    assert ([g.tolist() for g in seen], len(after), x.grad.tolist()) == ([[5.0]], 1, [10.0])
