@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from lazyt.testing.__main__ import main
-from tests.support.fuzz import long, loops, networks, training  # noqa: F401 - they register their kinds
+from tests.support.fuzz import hook_programs, long, loops, networks, training  # noqa: F401 - they register their kinds
 
 if __name__ == "__main__":
     sys.exit(main())
