@@ -14,6 +14,7 @@ import numpy as np
 from lazyt.errors import DTypeError, ScalarRangeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.tracing.tensor_state import Handle
+from lazyt.tracing.trace import local, whole_array
 
 # What is an array as it stands; those of Python's.
 PYTHONS = (range, memoryview, bytearray, array)
@@ -45,6 +46,8 @@ def is_constant(a: Any) -> bool:
 
 def host_array(obj: Any, dtype: np.dtype | None) -> np.ndarray[Any, Any]:
     """A NumPy array of a supported dtype; Python floats become float32 and ints int64, as lazyt's defaults."""
+    if local.trace.impure is not None and isinstance(obj, np.ndarray):
+        local.trace.hosts.append(whole_array(obj))
     if type(obj) is np.ndarray and dtype is None and dtypes.is_known(obj.dtype):
         return obj
     if isinstance(obj, np.ndarray | np.generic):

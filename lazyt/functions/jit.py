@@ -41,7 +41,7 @@ TWICE = 2
 # So often what the function reads may be found to have changed, before it is only called.
 CHANGES = 16
 _ARRAYS = (
-    "it makes a tensor of an array, and reaches a large one of NumPy, whose changes are not seen; make that a tensor, "
+    "it makes a tensor of a large array of NumPy, whose changes are not seen; make that a tensor outside, "
     "or read-only (a.flags.writeable = False)"
 )
 
@@ -134,7 +134,9 @@ class Jitted:
         try:
             made = self._entries[key] = _Entry(watched([self.__wrapped__, *objects]), outer)
         except TooMany:
-            return "it reaches too many objects to see whether they change"
+            self._changes = CHANGES + 1
+            self._refuse("it reaches too many objects to see whether they change", True)
+            return self._reason
         # NOTE: an argument that is an object lives no longer for this.
         made.arguments = [ref(x, lambda _: self._entries.pop(key, None)) for x in objects if _is_referred_to(x)]
         return "it was called for the first time" if entry is None else f"{entry.guards.changed()} has changed"
@@ -215,6 +217,7 @@ class _Recorded:
         self.jitted, self.tr, self.key, self.entry = jitted, tr, key, entry
         self.values, self.slots, self.start, self.ext = values, slots, start, ext
         self.writes = [_holder(x)._writes for x in values]
+        self.hosts: list[Any] = []  # arrays of NumPy that the function made tensors of
 
     def call(self, args: Any, kwargs: Any, known: KnownCall | None) -> Any:
         """What the function returns; what it recorded is remembered when nothing new was met."""
@@ -222,10 +225,13 @@ class _Recorded:
         outer, number, mode = tr.impure, tr.number, tr.mode
         found: list[str] = []
         tr.impure = found
+        hosts, tr.hosts = tr.hosts, self.hosts
         try:
             out = jitted.__wrapped__(*args, **kwargs)
         finally:
             tr.impure = outer
+            tr.hosts = hosts
+            hosts += self.hosts if outer is not None else ()
             if outer is not None:
                 outer += found
         steps = steps_since(tr, self.start)
@@ -283,7 +289,7 @@ class _Recorded:
 
     def _with_results(self, known: KnownCall, results: list[Any], tree: Any) -> KnownCall | str:
         assert self.entry is not None
-        if known.constants and self.entry.guards.arrays:
+        if any(r() is a for a in self.hosts for r in self.entry.guards.arrays):
             self.jitted._refuse(_ARRAYS)
             return _ARRAYS
         tr, first = self.tr, self.start.index + 1

@@ -9,7 +9,7 @@ import numpy as np
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import adopted, at_hand, record, shape_of, tensor
 from lazyt.functions.arithmetic import clip, floor_divide, remainder
-from lazyt.functions.creation import arange, diag, zeros
+from lazyt.functions.creation import arange, diag
 from lazyt.functions.indexing import take
 from lazyt.functions.joining import concat, concatenate, tile
 from lazyt.functions.manipulation import astype, broadcast_to, in_one_axis, moveaxis, ravel, reshape, split
@@ -428,7 +428,7 @@ def windows(name: str, t: Tensor, axis: int, size: int, step: int) -> Tensor:
     if n < 0:
         raise ShapeError(f"{name}: a window of {size} does not fit into an extent of {t.shape[axis]}")
     if size == 0:
-        return zeros((*t.shape[:axis], n // step + 1, *t.shape[axis + 1 :], 0), t.dtype, device=t.device)
+        return reshape(ravel(t)[:0], (*t.shape[:axis], n // step + 1, *t.shape[axis + 1 :], 0))
     return record(manipulation.WINDOWS, (t,), ((axis,), (size,), (step,)))
 
 

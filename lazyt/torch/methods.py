@@ -344,8 +344,13 @@ def get_data(self: Tensor) -> Tensor:
 def set_data(self: Tensor, value: Tensor) -> None:
     """Take values of the same shape and dtype, outside of any gradient; what shared the memory keeps the old ones.
 
-    Later writes to `value` are not seen.
+    Later writes to `value` are not seen. A view, or what was detached, has no memory of its own: NotSupportedError.
     """
+    if self._view is not None:
+        raise NotSupportedError(
+            "data: not supported: other memory for a view or a detached tensor, because all that share it would be "
+            "written; write it in place (x[...] = y), or assign to another name"
+        )
     if value.shape != self.shape or value.dtype != self.dtype:
         raise ShapeError(
             f"data: {value.dtype} {value.shape} does not fit a tensor of {self.dtype} {self.shape}, which keeps both"

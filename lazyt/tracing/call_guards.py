@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lazyt.tracing.tensor_state import Holder
+from lazyt.tracing.trace import whole_array
 
 # Kinds of which equal values mean the same.
 _PLAIN = (bool, int, float, complex, str, bytes, np.dtype, np.generic)
@@ -47,10 +48,13 @@ _OF_CLASSES = frozenset({
 FEW = 12  # attributes of a class that are read one by one
 MOST = 20_000  # objects that are looked into
 SMALL = 1024  # bytes of an array that is compared
+MANY = 1000  # keys of a dictionary that are not compared
 _END = object()
+# Not looked into: a proxy may be of an object that is there no more.
+_DEAD = frozenset((type(None), weakref.ProxyType, weakref.CallableProxyType))
 _EMPTY = types.CellType()
 # A variable, an attribute or an object is there no more, or another thread changes a namespace.
-_GONE = (ValueError, AttributeError, KeyError, TypeError, RuntimeError)
+_GONE = (ValueError, AttributeError, KeyError, TypeError, RuntimeError, ReferenceError)
 
 # What counts its changes says the latest one here: a number of its own.
 counts = [0]
@@ -106,11 +110,11 @@ class Guards:
 
     __slots__ = ("_always", "_changes", "_counted", "arrays")
 
-    def __init__(self, counted: list[Namespace], others: list[Namespace], changes: int, arrays: int) -> None:
+    def __init__(self, counted: list[Namespace], others: list[Namespace], changes: int, arrays: list[Any]) -> None:
         # What counts its changes is not looked at while there are none.
         self._counted, self._always = _Group(counted), _Group(others) if others else None
         self._changes = changes
-        self.arrays = arrays  # so many may change unseen
+        self.arrays = arrays  # what may change unseen
 
     def hold(self) -> bool:
         """Whether all in them is as it was."""
@@ -199,14 +203,14 @@ class _Watch:
         self.seen: dict[int, Any] = {}
         self.names: set[tuple[int, str]] = set()
         self.todo: list[Any] = []
-        self.arrays = 0
+        self.arrays: list[weakref.ref[Any]] = []
 
     def reach(self, roots: Iterable[Any]) -> Guards:
         changes = counts[0]
         self.todo.extend(roots)
         while self.todo:
             x = self.todo.pop()
-            if x is None or isinstance(x, (*_PLAIN, Holder, types.ModuleType)) or id(x) in self.seen:
+            if id(x) in self.seen or type(x) in _DEAD or isinstance(x, (*_PLAIN, Holder, types.ModuleType)):
                 continue
             if len(self.seen) >= MOST:
                 raise TooMany
@@ -225,7 +229,8 @@ class _Watch:
             case type():
                 self._class(x)
             case dict():
-                self._add(x, _ITEMS, "a dictionary", isinstance(x, CountedDict))
+                texts = _ITEMS if len(x) <= MANY else ("len({n})", "*{n}.values()")
+                self._add(x, texts, "a dictionary", isinstance(x, CountedDict))
                 self.todo += x.values()
             case list():
                 self._add(x, ("*{n}",), "a list")
@@ -236,15 +241,18 @@ class _Watch:
                 self._array(x)
             case _:
                 self._object(x)
+                return
+        if isinstance(x, dict | list | tuple) and not _is_library(type(x).__module__):
+            self._object(x)  # of a class of the user's own
 
     def _add(self, space: Any, texts: Iterable[str], name: str, counted: bool = False) -> None:
         (self.counted if counted else self.others).append(Namespace(space, (*texts,), name))
 
     def _array(self, x: np.ndarray[Any, Any]) -> None:
         if x.nbytes <= SMALL and not x.dtype.hasobject:
-            self._add(x, ("{n}.tobytes()",), "an array of NumPy")
-        else:
-            self.arrays += x.flags.writeable
+            self._add(x, ("{n}.tobytes()", "{n}.dtype"), "an array of NumPy")
+        elif whole_array(x).flags.writeable:
+            self.arrays.append(weakref.ref(whole_array(x)))
 
     def _function(self, f: types.FunctionType) -> None:
         if (wrapped := f.__dict__.get("__wrapped__")) is not None:
@@ -281,22 +289,21 @@ class _Watch:
             own = [f"{n}.__dict__[{x!r}]" for x in names]
             texts = (f"len({n}.__dict__)", *own) if len(own) <= FEW else (f"*{n}.__dict__", f"*{n}.__dict__.values()")
             self._add(space, texts, f"an attribute of the class {base.__name__!r}")
-            for v in vars(base).values():
-                self.todo.append(getattr(v, "__func__", getattr(v, "fget", v)))
+            self.todo += map(_function_of, vars(base).values())
         self.todo.append(type(kind))
 
     def _object(self, x: Any) -> None:
         kind = type(x)
         module, known = kind.__module__, (kind.__module__, kind.__qualname__)
-        own = getattr(x, "__dict__", None)
+        own = x.__dict__ if known in _ATTRIBUTES else _attributes(x)
         if isinstance(own, dict) and "__wrapped__" in own:
             self.todo.append(own["__wrapped__"])
             if _is_library(module):
                 return
-        if (text := _CONTENTS.get(known)) is not None:
+        bases = ((b.__module__, b.__qualname__) for b in kind.__mro__)
+        if (text := next((_CONTENTS[b] for b in bases if b in _CONTENTS), None)) is not None:
             self._add(x, (text,), f"a {kind.__name__}")
             self.todo += x if text == "*{n}" else ()
-            return
         if _is_library(module) and not module.startswith("lazyt.") and known not in _ATTRIBUTES:
             return
         space, n = _referred(x)
@@ -317,8 +324,31 @@ class _Watch:
                         self.todo.append(getattr(x, at, None))
 
 
+def _function_of(v: Any) -> Any:
+    """The function behind what a class has."""
+    match v:
+        case classmethod() | staticmethod():
+            return v.__func__
+        case property():
+            return v.fget
+        case functools.cached_property():
+            return v.func
+    return v
+
+
+def _attributes(x: Any) -> Any:
+    """The dictionary of an object's attributes, without a question to the object."""
+    try:
+        return object.__getattribute__(x, "__dict__")
+    except AttributeError:
+        return None
+
+
 def _referred(x: Any) -> tuple[Any, str]:
-    """What stands for an object in the text of a guard, and how it is read there: nobody lives longer for a guard."""
+    """What stands for an object in the text of a guard, and how it is read there.
+
+    Nobody lives longer for it, but who is among his own attributes.
+    """
     try:
         return weakref.ref(x), "{n}()"
     except TypeError:

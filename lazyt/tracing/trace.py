@@ -312,15 +312,22 @@ def _restarting() -> Callable[..., None]:
 _restart = _restarting()
 
 
+def whole_array(x: Any) -> Any:
+    """The array of NumPy that x is a view of, if it is one."""
+    while (base := x.base) is not None and type(base) is type(x):
+        x = base
+    return x
+
+
 class Trace:
     """The pending program of one thread."""
 
     __slots__ = (
         "_roots", "bound", "busy", "called", "computing", "customs", "cut_site", "dropped", "eager", "effects",
-        "ended", "expectations", "ext", "ext_root", "failed", "foreign", "history", "impure", "inner", "inputs",
-        "last_refs",
-        "left", "metas", "mode", "more", "n_new", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed",
-        "report", "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden", "turned", "watched",
+        "ended", "expectations", "ext", "ext_root", "failed", "foreign", "history", "hosts", "impure", "inner",
+        "inputs", "last_refs", "left", "metas", "mode", "more", "n_new", "n_steps", "nbytes", "number", "polled",
+        "pos", "refs", "replayed", "report", "results", "retained", "scalars", "slot_hooks", "started",
+        "syncs_forbidden", "turned", "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -349,6 +356,7 @@ class Trace:
         self.expectations: list[Any] = []
         # While a function under `jit` is called: what it did that its steps do not tell.
         self.impure: list[str] | None = None
+        self.hosts: list[Any] = []  # arrays of NumPy that it made tensors of
         self.metas: dict[int, Any] = {}  # index of an input step -> weak reference to its gradient record
         self.more = False  # whether there is anything in one of these
         self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this trace

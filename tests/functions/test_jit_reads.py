@@ -261,7 +261,7 @@ def test_a_large_array_has_the_function_called_each_time() -> None:
         return found
 
     with pytest.warns(
-        LazytWarning, match=r"called each time: .* large one of NumPy, .* make that a tensor, or read-only"
+        LazytWarning, match=r"called each time: .* large array of NumPy, .* tensor outside, or read-only"
     ):
         assert turns() == [0, 1, 2, 3, 4, 5]
     a.flags.writeable = False
@@ -283,6 +283,65 @@ def test_an_array_that_no_tensor_is_made_of_is_no_hindrance() -> None:
     for _ in range(4):
         f(x).tolist()
     assert "1 calls remembered" in repr(f)
+
+
+def test_a_constant_beside_a_large_array_is_no_hindrance() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.data = np.ones(1000, np.float32)
+
+        def forward(self, x: Any) -> Any:
+            return x / np.sqrt(64) + lt.tensor([1.0, 2.0])
+
+    f = lt.jit(Model())
+    for _ in range(5):
+        f(lt.ones(2)).tolist()
+    assert "1 calls remembered" in repr(f)
+
+
+def test_a_view_of_a_large_array_has_the_function_called_each_time() -> None:
+    a = np.zeros(1000, np.float32)
+    part = a[10:800]
+    f = lt.jit(lambda x: x + part[:2])
+    with pytest.warns(LazytWarning, match="called each time"):
+        assert [(a.fill(k), f(lt.ones(2)).tolist())[1] for k in range(6)] == [[1.0 + k] * 2 for k in range(6)]
+
+
+def test_containers_of_the_user_s_own() -> None:
+    class Config(dict[str, float]):
+        __getattr__ = dict.__getitem__
+
+    class Names(set[str]):
+        pass
+
+    config, names = Config(scale=2.0), Names({"a"})
+    config.__dict__["shift"] = 1.0
+
+    class Model(nn.Module):
+        own = config
+
+        def forward(self, x: Any) -> Any:
+            return x * self.own.scale + self.own.__dict__["shift"] + len(names)
+
+    m = Model()
+    f = lt.jit(m)
+    changes: dict[int, Any] = {
+        4: lambda: config.update(scale=3.0), 8: lambda: config.__dict__.update(shift=5.0), 12: lambda: names.add("b"),
+    }  # fmt: skip
+    for turn in range(16):
+        changes.get(turn, lambda: None)()
+        assert f(lt.ones(1)).tolist() == m(lt.ones(1)).tolist()
+    assert "called" not in repr(f).partition("remembered")[2]
+
+
+def test_more_objects_than_are_looked_into_are_told_once() -> None:
+    table = {i: (i, str(i)) for i in range(30_000)}
+    f = lt.jit(lambda x: x * len(table))
+    with pytest.warns(LazytWarning, match="too many objects"):
+        f(lt.ones(1))
+    for _ in range(3):
+        assert f(lt.ones(1)).tolist() == [30_000.0]
 
 
 def test_attributes_are_not_asked_for() -> None:

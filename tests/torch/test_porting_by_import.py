@@ -179,6 +179,14 @@ def test_data_that_is_assigned_leaves_what_shared_the_memory(synced: bool, torch
     assert p.grad.tolist() == [1, 1, 1]
 
 
+def test_a_view_takes_no_other_data(torch: Any):
+    x = torch.zeros(3)
+    for view in (x.detach(), x[:2], torch.nn.Parameter(x).data):
+        with pytest.raises(lt.NotSupportedError, match="data: not supported: other memory for a view or a detached"):
+            view.data = torch.ones(view.shape)
+    assert x.tolist() == [0, 0, 0]
+
+
 def test_a_moving_average_is_put_in_place_and_taken_away(torch: Any):
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
