@@ -118,7 +118,7 @@ def __getattr__(name: str) -> _Any:
     if name.startswith("__"):
         raise AttributeError(f"module 'lazyt.torch' has no attribute {name!r}", name=name)
     found = _names.find(name)
-    if _names.own(name) is found:
+    if found is not None and _names.own(name) is found:
         found = _tracebacks.api_boundary(found, name)
     if not isinstance(found, _ModuleType):
         globals()[name] = found

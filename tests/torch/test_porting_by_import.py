@@ -341,3 +341,7 @@ def test_a_model_trains_as_in_pytorch():
     space = run(PROGRAM)
     np.testing.assert_allclose(space["losses"], LOSSES, rtol=2e-4)
     assert space["where"].tolist() == space["pred"].squeeze(1).tolist()
+
+
+def test_newaxis_is_none(torch: Any):
+    assert torch.newaxis is None and torch.ones(2)[torch.newaxis].shape == (1, 2)
