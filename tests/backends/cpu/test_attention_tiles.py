@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from lazyt.backends.cpu import pair_products
 from lazyt.runtime import plan_cache
 from tests.support.amx import here, registers
 from tests.support.dots import BFLOAT16, Array
+from tests.support.half_attention import MASKS, Sizes, draw, masked, operands
 from tests.support.plans import forget
 
 attend = lt.nn.functional.scaled_dot_product_attention
@@ -27,14 +27,6 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget()
 
 
-class Sizes(NamedTuple):
-    batch: tuple[int, ...]
-    queries: int
-    keys: int
-    d: int
-    e: int
-
-
 # Whole registers, and rests of queries and keys; several panels, blocks of keys and units; all features.
 SIZES = [
     Sizes((2, 3), 64, 64, 32, 32),
@@ -44,16 +36,6 @@ SIZES = [
     Sizes((), 17, 130, 256, 256),
     Sizes((1,), 700, 66, 64, 64),
 ]
-
-
-def draw(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32).astype(BFLOAT16)
-
-
-def operands(s: Sizes) -> tuple[Array, Array, Array]:
-    shapes = ((s.queries, s.d), (s.keys, s.d), (s.keys, s.e))
-    q, k, v = (draw(*s.batch, *shape, seed=i) for i, shape in enumerate(shapes))
-    return q, k, v
 
 
 def is_near(got: lt.Tensor, q: Array, k: Array, v: Array, scale: float, mask: Array | None = None) -> None:
@@ -71,24 +53,11 @@ def is_near(got: lt.Tensor, q: Array, k: Array, v: Array, scale: float, mask: Ar
     assert (np.abs(got.numpy().astype("f8") - exact) <= allowed).all()
 
 
-MASKS = ["none", "causal", "bool", "floats", "hidden rows"]
-
-
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("kind", MASKS)
 def test_every_size_and_mask(kind: str, sizes: Sizes, way: str) -> None:
-    q, k, v = operands(sizes)
-    rows, rng = (sizes.queries, sizes.keys), np.random.default_rng(5)
-    mask: Any = None
-    if kind == "causal":
-        mask = np.tri(*rows) > 0
-    elif kind == "floats":
-        mask = rng.standard_normal(rows).astype(np.float32)
-    elif kind != "none":
-        mask = rng.random(rows) > 0.4
-        mask[:, 0] |= kind == "bool"
-        mask[:3] &= kind == "bool"
-    given = {"is_causal": True} if kind == "causal" else {} if mask is None else {"attn_mask": lt.asarray(mask)}
+    q, k, v, _ = operands(sizes)
+    mask, given = masked(kind, sizes)
     z = attend(*map(lt.asarray, (q, k, v)), **given)
     assert z.dtype == BFLOAT16
     assert "generated attention by AMX" in str(z.explain())
@@ -97,7 +66,7 @@ def test_every_size_and_mask(kind: str, sizes: Sizes, way: str) -> None:
 
 @pytest.mark.parametrize("scale", [0.7, -0.3, 0.0])
 def test_scales(scale: float, way: str) -> None:
-    q, k, v = operands(SIZES[1])
+    q, k, v, _ = operands(SIZES[1])
     x, y, z = map(lt.asarray, (q, k, v))
     is_near(attend(x, y, z, scale=scale), q, k, v, scale)
     mask = np.tri(100, 77) > 0
@@ -116,7 +85,7 @@ def test_views(way: str) -> None:
 
 
 def test_nan_and_infinity_reach_their_rows_alone(way: str) -> None:
-    q, k, v = operands(Sizes((1,), 40, 70, 32, 16))
+    q, k, v, _ = operands(Sizes((1,), 40, 70, 32, 16))
     q[0, 3, 5], v[0, 69, 2] = np.nan, np.inf
     z = attend(*map(lt.asarray, (q, k, v))).numpy().astype("f4")[0]
     assert np.isnan(z[3]).all()
@@ -126,7 +95,7 @@ def test_nan_and_infinity_reach_their_rows_alone(way: str) -> None:
 
 
 def test_keys_that_a_panel_does_not_see_are_not_read(way: str) -> None:
-    q, k, v = operands(Sizes((1,), 37, 64, 32, 16))
+    q, k, v, _ = operands(Sizes((1,), 37, 64, 32, 16))
     k[0, 37:], v[0, 37:] = np.nan, np.inf
     z = attend(*map(lt.asarray, (q, k, v)), is_causal=True)
     is_near(z, q, k[:, :37], v[:, :37], 32**-0.5, np.tri(37) > 0)
@@ -138,13 +107,13 @@ def test_the_registers_and_their_emulation_have_the_same_bits(monkeypatch: pytes
     for one in ("emulated", "registers"):
         with monkeypatch.context() as patch, registers(one, patch):
             forget()
-            found.append([attend(*map(lt.asarray, operands(s)), is_causal=True).numpy().tobytes() for s in SIZES])
+            found.append([attend(*map(lt.asarray, operands(s)[:3]), is_causal=True).numpy().tobytes() for s in SIZES])
     assert found[0] == found[1]
 
 
 @here
 def test_bits_do_not_depend_on_threads() -> None:
-    x, y, z = map(lt.asarray, operands(Sizes((3,), 300, 130, 64, 64)))
+    x, y, z = map(lt.asarray, operands(Sizes((3,), 300, 130, 64, 64))[:3])
     threads, found = lt.get_num_threads(), set()
     try:
         for n in (1, 2, 3, 5):
@@ -158,7 +127,7 @@ def test_bits_do_not_depend_on_threads() -> None:
 
 def test_gradients(way: str) -> None:
     """Near float32's, of the same rounded operands; in one program, and behind a sync."""
-    q, k, v = operands(Sizes((2,), 50, 50, 32, 32))
+    q, k, v, _ = operands(Sizes((2,), 50, 50, 32, 32))
     ct = draw(2, 50, 32, seed=7)
 
     def gradients(dtype: str, synced: bool) -> list[Array]:
@@ -175,7 +144,7 @@ def test_gradients(way: str) -> None:
 
 
 def test_bits_do_not_depend_on_what_is_held_or_synced(way: str) -> None:
-    q, k, v = operands(Sizes((2,), 50, 50, 32, 32))
+    q, k, v, _ = operands(Sizes((2,), 50, 50, 32, 32))
     ct = lt.asarray(draw(2, 50, 32, seed=7))
 
     def gradients(held: bool, synced: bool) -> bytes:
@@ -192,7 +161,7 @@ def test_bits_do_not_depend_on_what_is_held_or_synced(way: str) -> None:
 
 
 def test_under_autocast(way: str) -> None:
-    q, k, v = operands(SIZES[0])
+    q, k, v, _ = operands(SIZES[0])
     x, y, z = (lt.asarray(a.astype(np.float32)) for a in (q, k, v))
     with lt.amp.autocast("cpu"):
         found = attend(x, y, z)
@@ -202,7 +171,7 @@ def test_under_autocast(way: str) -> None:
 
 def test_what_is_computed_as_float32(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other features, other dtypes, few queries; and float32 copies, whatever reads the result."""
-    q, k, v = operands(SIZES[0])
+    q, k, v, _ = operands(SIZES[0])
     x, y, z = map(lt.asarray, (q, k, v))
     odd = [lt.asarray(draw(2, 20, 40, seed=i)) for i in range(3)]
     copies = [a.astype("float32") for a in (x, y, z)]
@@ -225,7 +194,7 @@ def test_what_is_computed_as_float32(way: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_first_run_has_the_bits_of_later_ones(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(plan_cache.settings, "tiers", True)
-    x, y, z = map(lt.asarray, operands(SIZES[0]))
+    x, y, z = map(lt.asarray, operands(SIZES[0])[:3])
     found = set()
     for _ in range(4):
         copies = [a.astype("float32") for a in (x, y, z)]

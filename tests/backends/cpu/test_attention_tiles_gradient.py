@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from lazyt.backends.cpu import pair_products
 from lazyt.runtime import plan_cache
 from tests.support.amx import here, registers
 from tests.support.dots import BFLOAT16, Array
+from tests.support.half_attention import MASKS, Sizes, draw, masked, operands
 from tests.support.plans import forget
 
 attend = lt.nn.functional.scaled_dot_product_attention
@@ -28,14 +29,6 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget()
 
 
-class Sizes(NamedTuple):
-    batch: tuple[int, ...]
-    queries: int
-    keys: int
-    d: int
-    e: int
-
-
 # Whole registers, and rests of queries and keys; one panel of each width, several, and several groups; all features.
 SIZES = [
     Sizes((2, 3), 64, 64, 32, 32),
@@ -46,15 +39,6 @@ SIZES = [
     Sizes((1,), 700, 66, 64, 64),
     Sizes((1,), 73, 16, 160, 64),
 ]
-
-
-def draw(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32).astype(BFLOAT16)
-
-
-def operands(s: Sizes) -> list[Array]:
-    shapes = ((s.queries, s.d), (s.keys, s.d), (s.keys, s.e), (s.queries, s.e))
-    return [draw(*s.batch, *shape, seed=i) for i, shape in enumerate(shapes)]
 
 
 def gradients(q: Any, k: Any, v: Any, ct: Any, by: Sequence[int] = (0, 1, 2), **how: Any) -> list[lt.Tensor]:
@@ -97,24 +81,11 @@ def are_near(
         assert (np.abs(x.numpy().astype("f8") - want) <= more + HALF * (np.abs(want) + more)).all()
 
 
-MASKS = ["none", "causal", "bool", "floats", "hidden rows"]
-
-
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("kind", MASKS)
 def test_every_size_and_mask(kind: str, sizes: Sizes, way: str) -> None:
     given = operands(sizes)
-    rows, rng = (sizes.queries, sizes.keys), np.random.default_rng(5)
-    mask: Any = None
-    if kind == "causal":
-        mask = np.tri(*rows) > 0
-    elif kind == "floats":
-        mask = rng.standard_normal(rows).astype(np.float32)
-    elif kind != "none":
-        mask = rng.random(rows) > 0.4
-        mask[:, 0] |= kind == "bool"
-        mask[:3] &= kind == "bool"
-    how = {"is_causal": True} if kind == "causal" else {} if mask is None else {"attn_mask": lt.asarray(mask)}
+    mask, how = masked(kind, sizes)
     found = gradients(*given, **how)
     assert are_by_amx(found)
     q, k, v, ct = given
