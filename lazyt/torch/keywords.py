@@ -105,4 +105,6 @@ def of_module(g: Any, name: str, module: str) -> Any:
         return g
     found = with_names(g, name)
     found.__module__, found.__qualname__ = module, name
+    # NOTE: examples are of lazyt's names; in this module `float` is a dtype.
+    found.__doc__ = (g.__doc__ or "").partition(">>>")[0].rstrip() or None
     return found
