@@ -231,9 +231,9 @@ class _Recorded:
         finally:
             tr.impure = outer
             tr.hosts = hosts
-            hosts += self.hosts if outer is not None else ()
             if outer is not None:
                 outer += found
+                hosts += self.hosts
         steps = steps_since(tr, self.start)
         if found:
             jitted._refuse(found[0])

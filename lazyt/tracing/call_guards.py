@@ -5,8 +5,8 @@ modules of `lazyt.nn`, other objects and their classes, lists, dictionaries, set
 namespace and what was in it: objects are compared by identity, numbers and texts by value. What is in a tensor is not
 looked at.
 
-Not looked into: lazyt's own functions, NumPy's and the standard library's, and attributes of Python modules. An array
-of NumPy that is large and may be written is only counted.
+Not looked into: lazyt's own functions, NumPy's and the standard library's, and attributes of Python modules. Arrays of
+NumPy that are large and may be written are only listed (`Guards.arrays`).
 """
 
 from __future__ import annotations

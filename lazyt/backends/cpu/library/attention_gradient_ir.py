@@ -80,16 +80,8 @@ class Gradient(Writer):
 
     # What the driver asks for, which is another's where operands are no floats of this kind
 
-    @property
-    def stored(self) -> str:
-        """An element of q, k, v and ct in memory."""
-        return self.element
-
     def begin(self, f: Function, arg: dict[str, str]) -> None:
         self.areas(f, arg, (("st", PANELS_BACK), ("s", SCORES), ("p", SCORES), ("t", SCORES)))
-
-    def end(self, f: Function) -> None:
-        """After the last unit."""
 
     def layout(self, f: Function, arg: dict[str, str]) -> dict[str, str]:
         """Where a panel has what, behind l and delta, and the size of it `whole`."""

@@ -97,16 +97,8 @@ class Forward(Writer):
 
     # What the driver asks for, which is another's where operands are no floats of this kind
 
-    @property
-    def stored(self) -> str:
-        """An element of q, k, v and o in memory."""
-        return self.element
-
     def begin(self, f: Function, arg: dict[str, str]) -> None:
         self.areas(f, arg, (("qt", PANELS), ("s", SCORES), ("t", SCORES), ("st", PANELS)))
-
-    def end(self, f: Function) -> None:
-        """After the last unit."""
 
     def take_queries(self, f: Function, arg: dict[str, str], source: str, left: str, width: str, target: str) -> None:
         f.line(f"call void @transpose(ptr {source}, i64 {arg['q_row']}, i64 {arg['d']}, i64 {left}, "

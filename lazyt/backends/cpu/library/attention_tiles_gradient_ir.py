@@ -15,13 +15,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from lazyt.backends.cpu.codegen.looptext import Function
 from lazyt.backends.cpu.library import gemm_amx
 from lazyt.backends.cpu.library.attention_gradient_ir import Gradient
 from lazyt.backends.cpu.library.attention_tile import KEYS, KEYS_PACKED, PANELS_BACK, SCORES, VALUES
-from lazyt.backends.cpu.library.attention_tiles_writer import LONG, Tiles
+from lazyt.backends.cpu.library.attention_tiles_writer import FLOAT32, LONG, Tiles
 from lazyt.backends.cpu.library.gemm_amx import SIDE
 from lazyt.backends.math.vector import Vec, where
 
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
     from lazyt.backends.cpu.library.gemm_tile import Tile
 
-FLOAT32 = np.dtype(np.float32)
 # Registers side by side along features.
 WIDE = 4
 
@@ -146,9 +143,6 @@ class _Gradient(Tiles, Gradient):
         own = ("rows.s", rows), ("rows.w", rows), ("rest", KEYS_PACKED), ("sums", SCORES)
         self.areas(f, arg, (*areas, *own, ("pairs.k", SCORES * 2), ("kt", VALUES)))
         gemm_amx.begin(f)
-
-    def end(self, f: Function) -> None:
-        gemm_amx.end(f)
 
     def layout(self, f: Function, arg: dict[str, str]) -> dict[str, str]:
         """q and ct by pairs of features, dq, then q and ct by pairs of queries."""

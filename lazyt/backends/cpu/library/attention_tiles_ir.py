@@ -15,21 +15,17 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from lazyt.backends.cpu.codegen.looptext import Function
 from lazyt.backends.cpu.library import gemm_amx
 from lazyt.backends.cpu.library.attention_ir import Forward
 from lazyt.backends.cpu.library.attention_tile import KEYS_PACKED, PANELS, SCORES, VALUES
-from lazyt.backends.cpu.library.attention_tiles_writer import Tiles
+from lazyt.backends.cpu.library.attention_tiles_writer import FLOAT32, Tiles
 from lazyt.backends.math.vector import Vec, where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.backends.cpu.library.gemm_tile import Tile
-
-FLOAT32 = np.dtype(np.float32)
 
 
 class _Forward(Tiles, Forward):
@@ -87,9 +83,6 @@ class _Forward(Tiles, Forward):
         areas = ("qt", PANELS), ("s", SCORES), ("t", SCORES), ("st", PANELS), ("w", SCORES), ("rest", KEYS_PACKED)
         self.areas(f, arg, (*areas, ("pairs", SCORES * 4), ("vt", VALUES)))
         gemm_amx.begin(f)
-
-    def end(self, f: Function) -> None:
-        gemm_amx.end(f)
 
     def take_queries(self, f: Function, arg: dict[str, str], source: str, left: str, width: str, target: str) -> None:
         f.line(f"call void @transpose.pairs(ptr {source}, i64 {arg['q_row']}, i64 {arg['d']}, i64 {left}, "

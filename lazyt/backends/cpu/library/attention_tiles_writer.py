@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lazyt.backends.cpu.codegen.looptext import Function
 from lazyt.backends.cpu.codegen.source import Source
 from lazyt.backends.cpu.codegen.text import mem_type
@@ -21,6 +23,7 @@ from lazyt.backends.math.elements import BFLOAT16
 if TYPE_CHECKING:
     from lazyt.backends.math.vector import Vec
 
+FLOAT32 = np.dtype(np.float32)
 HALF = Source(BFLOAT16, BFLOAT16)
 # Elements of a row of a register: pairs.
 LONG = 2 * SIDE
@@ -32,6 +35,9 @@ class Tiles(Writer):
     """Of float32, with operands that are bfloat16 in memory."""
 
     stored = mem_type(BFLOAT16)
+
+    def end(self, f: Function) -> None:
+        gemm_amx.end(f)
 
     @property
     def row_bytes(self) -> int:

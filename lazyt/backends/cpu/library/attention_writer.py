@@ -185,6 +185,14 @@ class Writer:
 
     # Units
 
+    @property
+    def stored(self) -> str:
+        """An element of q, k, v, o and ct in memory."""
+        return self.element
+
+    def end(self, f: Function) -> None:
+        """After the last unit."""
+
     def close(self, f: Function, name: str) -> None:
         f.line("ret void")
         head = f"define void @{name}({PARAMETERS}) nounwind {{\nentry:"
