@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from lazyt.runtime import plan_cache
 from tests.support.amx import WAYS, registers
+from tests.support.plans import forget
 
 
 @pytest.fixture(params=WAYS)
@@ -14,3 +16,13 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     """Pairs of bfloat16 are multiplied by AMX, or emulated."""
     with registers(request.param, monkeypatch):
         yield request.param
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Programs are planned whole from their first run on, and verified; no plan is there before or stays."""
+    for name, value in {"tiers": False, "verify": True}.items():
+        monkeypatch.setitem(plan_cache.settings, name, value)
+    forget()
+    yield
+    forget()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -15,16 +13,8 @@ from tests.support.dots import BFLOAT16, Array
 from tests.support.half_attention import MASKS, Sizes, draw, masked, operands
 from tests.support.plans import forget
 
+pytestmark = pytest.mark.usefixtures("planned")
 attend = lt.nn.functional.scaled_dot_product_attention
-
-
-@pytest.fixture(autouse=True)
-def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in {"tiers": False, "verify": True}.items():
-        monkeypatch.setitem(plan_cache.settings, name, value)
-    forget()
-    yield
-    forget()
 
 
 # Whole registers, and rests of queries and keys; several panels, blocks of keys and units; all features.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,9 @@ from tests.support.dots import BFLOAT16, Array
 from tests.support.half_attention import MASKS, Sizes, draw, masked, operands
 from tests.support.plans import forget
 
+pytestmark = pytest.mark.usefixtures("planned")
 attend = lt.nn.functional.scaled_dot_product_attention
 HALF = 2.0**-8  # of a number: what rounding to bfloat16 moves it by, at most twice over
-
-
-@pytest.fixture(autouse=True)
-def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in {"tiers": False, "verify": True}.items():
-        monkeypatch.setitem(plan_cache.settings, name, value)
-    forget()
-    yield
-    forget()
 
 
 # Whole registers, and rests of queries and keys; one panel of each width, several, and several groups; all features.

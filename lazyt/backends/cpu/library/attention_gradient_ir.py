@@ -186,13 +186,17 @@ class Gradient(Writer):
         self.end(f)
         self.close(f, name)
 
+    def taken(self, f: Function, left: str, v: int) -> str:
+        """Which lanes of a row's vector v are among the first `left`."""
+        at = f.let(f"sub i64 {left}, {v * self.lanes}")
+        some = f.body.call("i64", "llvm.smax.i64", ("i64", at), ("i64", "0"))
+        return f.mask(self.lanes, f.smin(some, str(self.lanes)))
+
     def fetch(self, f: Function, source: str, to: str, left: str) -> None:
         """The first `left` elements to a panel's row, zeros behind them."""
         name = f"llvm.masked.load.v{self.lanes}{suffix_of(self.dtype)}.p0"
         for v in range(self.tile.vectors):
-            at = f.let(f"sub i64 {left}, {v * self.lanes}")
-            some = f.body.call("i64", "llvm.smax.i64", ("i64", at), ("i64", "0"))
-            mask = f.mask(self.lanes, f.smin(some, str(self.lanes)))
+            mask = self.taken(f, left, v)
             here = f.at(self.element, source, str(v * self.lanes))
             x = f.body.call(
                 self.vector, name, ("ptr", f"align {self.dtype.itemsize} {here}"), (f"<{self.lanes} x i1>", mask),

@@ -51,7 +51,7 @@ class _Gradient(Tiles, Gradient):
         every = self.splat(f, "%by")
         logs = [self.load(f, a) for a in self.part(f, "%rows", 0, nv)]
         deltas = [self.load(f, a) for a in self.part(f, "%rows", 1, nv)]
-        there = self._queries(f, nv)
+        there = [Vec(f.body, self.taken(f, "%queries", v), "i1", self.lanes) for v in range(nv)]
 
         def slopes(key: str) -> list[Vec]:
             """Those of a key, rounded; they and its weights are rows."""
@@ -85,15 +85,6 @@ class _Gradient(Tiles, Gradient):
         f.line("ret void")
         params = f"{self.PARAMS}float %by{self.working}"
         self.add(f, f"define internal void @step.{nv}({params}) nounwind noinline {{\nentry:\n{f.text()}\n}}")
-
-    def _queries(self, f: Function, nv: int) -> list[Vec]:
-        """Which lanes have a query of the panel."""
-        masks = []
-        for v in range(nv):
-            at = f.let(f"sub i64 %queries, {v * self.lanes}")
-            some = f.body.call("i64", "llvm.smax.i64", ("i64", at), ("i64", "0"))
-            masks.append(Vec(f.body, f.mask(self.lanes, f.smin(some, str(self.lanes))), "i1", self.lanes))
-        return masks
 
     def _whole(self, nv: int) -> int:
         """The vectors of the registers that hold so many, of pairs along a row."""
