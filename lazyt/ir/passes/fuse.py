@@ -375,20 +375,25 @@ class _Fuser:
 
     def _covers(self, group: Group, n: Node, p: Place) -> bool:
         """Whether p is one-to-one between all of n and all axes of the group, or its outer axes."""
-        if p.guards:
-            return False
-        used: list[AxisVar] = []
-        for x, d in zip(p.indices, n.shape, strict=True):
-            own = axes_of_digits(x)
-            # NOTE: a slice that starts at 0 is an index without an offset, over a part of n.
-            if own is None or not self._equal(product(a.extent for a in own), d):
-                return False
-            used.extend(own)
-        if len(set(used)) != len(used):
+        used = self._axes_over(n, p, whole=True)
+        if used is None:
             return False
         covered = {a for a in used if not is_one(a)}
         outer = {a for a in group.outer if not is_one(a)}
         return covered in (outer, outer | {a for a in group.rows if not is_one(a)})
+
+    def _axes_over(self, n: Node, p: Place, whole: bool) -> list[AxisVar] | None:
+        """The axes whose digits p has as indices, each once; with `whole`, over all of n. None where it has others."""
+        if p.guards:
+            return None
+        used: list[AxisVar] = []
+        for x, d in zip(p.indices, n.shape, strict=True):
+            own = axes_of_digits(x)
+            # NOTE: a slice that starts at 0 is an index without an offset, over a part of n.
+            if own is None or (whole and not self._equal(product(a.extent for a in own), d)):
+                return None
+            used.extend(own)
+        return used if len(set(used)) == len(used) else None
 
     def _identity(self, axes: Sequence[AxisVar], shape: g.Shape) -> Place | None:
         """The place of a value whose axes are exactly these."""
@@ -411,14 +416,15 @@ class _Fuser:
         parts = self.parts.pop(n, [])
         latest = max([self._latest(n, wanted), *(num for _, _, num in parts)])
         exclusive = max([self.buffers.get(n, -1), *(num for _, _, num in parts)])
-        found = self._row_group(n, wanted, latest, exclusive, mode, reduced) if self.enabled else None
+        stored = n in self.stored or bool(parts)
+        found = self._row_group(n, wanted, latest, exclusive, mode, reduced, stored) if self.enabled else None
         if found is None:
             outer = [AxisVar(d) for d in n.shape] or [AxisVar(1)]
             rows = [AxisVar(d) for d in reduced]
             place = Place(tuple(axis_index(a) for a in outer[: n.ndim]))
             found = (self._new_group(n, outer, rows, mode, self.stored.get(n, "reduction")), place)
         group, place = found
-        if n in self.stored or parts or any(gr is not group for gr in wanted):
+        if stored or any(gr is not group for gr in wanted):
             divided = any(gr.piece != group.piece for gr in wanted)
             self.stored.setdefault(n, "needs" if divided else "reduction")
             group.roots.append(Root(n, place, n))
@@ -434,7 +440,7 @@ class _Fuser:
 
     def _row_group(
         self, n: Node, wanted: dict[Group, list[Place]], latest: int, exclusive: int, mode: str,
-        reduced: list[int | Dim],
+        reduced: list[int | Dim], stored: bool,
     ) -> tuple[Group, Place] | None:  # fmt: skip
         least = max(latest, exclusive + 1)
         outer = n.shape or (1,)
@@ -442,24 +448,22 @@ class _Fuser:
         for group in self._readers_to_join(n, wanted, least if sibling is None else max(least, sibling.number + 1)):
             if len(wanted[group]) == 1:
                 place = group.normal(wanted[group][0])
-                if self._stage(group, n, place, mode, reduced):
+                if self._stage(group, n, place, mode, reduced, stored or len(wanted) > 1):
                     self.siblings.reform(group)
                     return group, place
         if sibling is None:
             return None
         return sibling, Place(tuple(axis_index(a) for a in sibling.outer[: n.ndim]))
 
-    def _stage(self, group: Group, n: Node, place: Place, mode: str, reduced: list[int | Dim]) -> bool:
-        """Make n an earlier stage of the group that spreads it back over its rows, if their axes agree."""
-        if place.guards:
-            return False
-        used: list[AxisVar] = []
-        for x in place.indices:
-            own = axes_of_digits(x)
-            if own is None:
-                return False
-            used.extend(own)
-        if len(set(used)) != len(used):
+    def _stage(
+        self, group: Group, n: Node, place: Place, mode: str, reduced: list[int | Dim], whole: bool
+    ) -> bool:  # fmt: skip
+        """Make n an earlier stage of the group that spreads it back over its rows, if their axes agree.
+
+        whole: n is stored too, so the group has to compute all of it, not the part that it reads.
+        """
+        used = self._axes_over(n, place, whole)
+        if used is None:
             return False
         if group.rows:
             outer = {a for a in group.outer if not is_one(a)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -255,6 +257,83 @@ def test_a_value_of_which_a_kernel_reads_the_first_part_is_stored_whole():
         want = gradient()
     np.testing.assert_array_equal(gradient(), want)
     np.testing.assert_allclose(want, [-91.0, -49.0, 21.0, 119.0])
+
+
+JOINS = {
+    "two": lambda a, b, c: lt.concat([a, b]),
+    "three": lambda a, b, c: lt.concat([a, c, b]),
+    "one first": lambda a, b, c: lt.concat([c, a]),
+    "twice": lambda a, b, c: lt.concat([lt.concat([a, c]), b]),
+    "columns": lambda a, b, c: lt.concat([a[:, None], b[:, None]], axis=1),
+    "rows": lambda a, b, c: lt.concat([a[None], b[None]], axis=0),
+    "rolled": lambda a, b, c: lt.roll(lt.concat([a, b]), 2),
+    "rolled rows": lambda a, b, c: lt.roll(lt.stack([a, b]), 1, axis=0),
+    "stacked and joined": lambda a, b, c: lt.concat([lt.stack([a, b]), a[None]]),
+}
+SPREADS = {
+    "broadcast": lambda y: lt.broadcast_to(y[None], (4, *y.shape)),
+    "broadcast behind": lambda y: lt.broadcast_to(y[..., None], (*y.shape, 4)),
+    "tiled": lambda y: lt.tile(y, (4,) + (1,) * y.ndim),
+    "repeated": lambda y: lt.repeat(y, 4, axis=-1),
+    "a bias": lambda y: lt.zeros((4, *y.shape)) + y,
+    "an outer product": lambda y: lt.reshape(y, (-1, 1)) * lt.ones((1, 4)),
+}
+
+
+@pytest.mark.parametrize("regime", ["lazy", "eager", "read before"])
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("join", JOINS)
+def test_the_gradient_of_a_join_that_is_spread_is_computed_whole(join, spread, regime):
+    """The sum over what was spread is cut into slices. A kernel that reads the first of them computes all of it."""
+    rng = np.random.default_rng([len(join), len(spread), len(regime)])
+    leaves = [lt.tensor(rng.integers(1, 99, n).astype("f4"), requires_grad=True) for n in (5, 5, 1)]
+    with lt.eager() if regime == "eager" else nullcontext():
+        y = SPREADS[spread](JOINS[join](*leaves))
+        loss = (y * y).sum()
+        if regime == "read before":
+            float(loss)
+        loss.backward()
+    twice = join == "stacked and joined"
+    for n, (x, name) in enumerate(zip(leaves, "abc", strict=True)):
+        if x.grad is not None:
+            want = 8 * x.detach().numpy() * (1 + (twice and n == 0))
+            np.testing.assert_array_equal(x.grad.numpy(), want, err_msg=name)
+
+
+def _pooled(r, width):
+    return [lt.nn.functional.max_pool1d(lt.reshape(r, (1, -1, 7)), width) * 1.5, r * 2]
+
+
+READS = {
+    "pools of 2 of 7": lambda r: _pooled(r, 2),
+    "pools of 3 of 7": lambda r: _pooled(r, 3),
+    "windows": lambda r: [lt.sliding_window_view(r, 7, axis=-1)[..., 0, :] * 1.5, r[..., 1:]],
+    "halves": lambda r: [p * 1.5 for p in lt.split(r, [3], axis=-1)],
+    "halves and a library call": lambda r: [lt.split(r, [3], axis=-1)[0] * 1.5, lt.sort(r)],
+    "every other": lambda r: [r[..., ::2] * 1.5, r[..., 1::2]],
+    "a part of a join": lambda r: [lt.concat([r, r]) * 1.5, r[..., :3]],
+    "differences": lambda r: [lt.diff(r, axis=-1) * 1.5],
+}
+REDUCED = {
+    "columns": lambda x: lt.sum(x[0], axis=0),
+    "rows": lambda x: lt.max(x[0].T, axis=1),
+    "narrow rows": lambda x: lt.sum(x[0, :3].T, axis=1),
+    "middle axis": lambda x: lt.sum(x, axis=1),
+}
+
+
+@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize("reduced", REDUCED)
+def test_a_reduction_that_is_read_in_parts_is_computed_whole(reduced, reads):
+    # Whole numbers: sums are exact in every order.
+    x = lt.asarray(np.random.default_rng(0).integers(-9, 9, (4, 32, 7)).astype("f8"))
+    count = len(READS[reads](REDUCED[reduced](x)))
+    want = [READS[reads](REDUCED[reduced](x))[i].numpy() for i in range(count)]
+    for order in (slice(None), slice(None, None, -1)):  # what is read last is fused first
+        found = READS[reads](REDUCED[reduced](x))[order]
+        lt.sync()
+        for got, expected in zip(found, want[order], strict=True):
+            np.testing.assert_array_equal(got.numpy(), expected)
 
 
 class TestUpdates:
