@@ -124,7 +124,8 @@ FLAGS = (
     Flag("guards", "general", "users' kernels run between guard zones: a write outside of their results is an error",
          False),
     Flag("strict", "general",
-         "an error of lazyt's own in a replay is raised, not replaced by the general path; set in the tests",
+         "schedules are checked, and an error of lazyt's own in a replay is raised, not replaced by the general path; "
+         "set in the tests",
          False),
     Flag("traceback", "general", "errors keep the frames of lazyt in their tracebacks", False),
     Flag("width", "registers", "code for registers of so many float32", 0, (8, 4, 1)),

@@ -160,6 +160,10 @@ class Scope:
         """Equal for every binding that satisfies the guards so far; adds no guard."""
         return a is b or self.normal(a) == self.normal(b)
 
+    def proves_equal(self, a: int | Dim, b: int | Dim) -> bool:
+        """The same, also of a multiple of what is known: `4·s0·s1 == 4·s2·s3` where `s0·s1 == s2·s3`."""
+        return self.known_equal(a, b) or self.known_equal(*_reduced(self, self.normal(a), self.normal(b)))
+
     def unify(self, a: int | Dim, b: int | Dim) -> int | Dim:
         """Rely on a == b (their hints are equal): guard it, and let one stand for both from now on.
 

@@ -116,7 +116,7 @@ def options_for(device: str, fused: bool, settle: bool = False, prefetch: bool =
         can.share, backend.prefetch if prefetch and not settings["interpret"] else None,
         alike=can.alike_products, offload=can.offload, light=can.light_functions,
         winograd=can.winograd, views=can.convolution_views, half_convolutions=can.half_convolutions,
-        rounded_products=can.rounded_products,
+        rounded_products=can.rounded_products, checked=settings["strict"],
     )  # fmt: skip
 
 

@@ -5,8 +5,8 @@
 
 A pass is a function of a `Program` and the `Options` of the compilation. It maps a valid program to a valid one,
 changes nothing in place, and returns the same object where nothing changes. With `Options.verify` each program is
-checked after the pass that made it. A new pass is a file with such a function and a line in `PASSES`; a library, or a
-test, adds one with `register`.
+checked after the pass that made it; with `Options.checked` the schedule is. A new pass is a file with such a function
+and a line in `PASSES`; a library, or a test, adds one with `register`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from lazyt.ir.passes.same_division import divided_alike
 from lazyt.ir.passes.save_residuals import save_residuals
 from lazyt.ir.passes.schedule import MatmulCall, kernelized, ordered
 from lazyt.ir.passes.verify import verify
+from lazyt.ir.passes.verify_schedule import verify_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -204,7 +205,7 @@ def continued(p: Program, options: Options, after: str = "", until: str = "") ->
     for step in PASSES[begin:]:
         if step.flag not in options.off:
             before, p = p, step.run(p, options)
-            if options.verify:
+            if options.verify or (options.checked and p.schedule is not before.schedule):
                 _verify(step, before, p)
         if step.name == until:
             break
@@ -220,5 +221,7 @@ def _verify(step: Pass, before: Program, after: Program) -> None:
             for c in after.launches:
                 if isinstance(c, MatmulCall):
                     verify_epilogue(c)
+        if after.schedule is not None and after.schedule is not before.schedule:
+            verify_schedule(after.schedule, after.scope)
     except LazytInternalError as e:
         raise LazytInternalError(f"pass {step.name}: {e}") from None

@@ -51,6 +51,7 @@ class Options:
     light: bool = False  # of the backend: elementary functions take no longer than to read what they give
     offload: bool = False  # of the backend: values may lie in the host's memory between two launches
     wish: Wish | None = None  # under a memory budget: what `recompute` and the order of launches aim at
+    checked: bool = False  # check the schedule, also without `verify`
 
     @cached_property
     def rewrites(self) -> Rewrites:
