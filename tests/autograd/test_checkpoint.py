@@ -168,3 +168,30 @@ def test_other_random_numbers_if_they_are_asked_for() -> None:
     y = checkpoint(lambda v: dropout(v, 0.5), x, preserve_rng_state=False)
     y.sum().backward()
     assert (x.grad.numpy() != y.detach().numpy()).any()
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("turned", ["in place", "anew", "detached"])
+def test_a_loop_of_checkpoints_beside_products_of_their_argument(turned: str, known: bool, rows: int) -> None:
+    """The argument's extents are symbols of their own each turn, and are found equal later."""
+
+    def step(again: Any) -> list[np.ndarray]:
+        rng = np.random.default_rng(0)
+        x, w, v = (lt.tensor(rng.standard_normal(s), requires_grad=True) for s in ((rows, 17), (17, 17), (17,)))
+        x.requires_grad_(known)
+        for _ in range(3):
+            again(lambda u: u @ w, x).sum().backward()
+            total = x.sum()
+            h = (x @ w) * v
+            h.backward(lt.ones_like(h))
+            if turned == "in place":
+                with lt.no_grad():
+                    x += 1
+            else:
+                x = x + 1 if turned == "anew" else (x.detach() + 1).requires_grad_(known)
+        lt.sync()
+        return [t.grad.numpy() for t in (w, v)] + [total.detach().numpy()]
+
+    for got, want in zip(step(checkpoint), step(lambda f, x: f(x)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)

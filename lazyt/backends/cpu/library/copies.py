@@ -37,7 +37,8 @@ def launch(
 ) -> None:
     """Write a row of a program for each array that somebody reads: all operands but the first."""
     for x, y in zip(c.operands[1:], c.results, strict=True):
-        size = 0 if y is None else b.value(nbytes(x))
+        # NOTE: by the result: a binding has the bytes of what is stored, and x may be a part of the graph alone.
+        size = 0 if y is None else b.value(nbytes(y))
         if y is None or not size:
             continue
         at = len(table)
