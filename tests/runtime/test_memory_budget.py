@@ -394,3 +394,29 @@ def test_a_number_of_numpy_is_a_size():
     for value in (np.float64(5), np.True_):
         with pytest.raises(TypeError, match=re.escape("memory.budget: bytes or a text such as '2 GiB' are required")):
             lt.memory.budget(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("read", [True, False])
+@pytest.mark.parametrize("size", [40_000, 90_000, 2_000_000])
+def test_a_derivative_of_a_gradient_keeps_to_the_budget_or_says_what_it_needs(size: int, read: bool):
+    """A backward alone, behind a read, may leave nothing to choose."""
+
+    def gradient(how: AbstractContextManager[object]) -> np.ndarray:
+        rng = np.random.default_rng(0)
+        w = lt.tensor(rng.standard_normal((32, 32)).astype("f4") / 6, requires_grad=True)
+        x = lt.asarray(rng.standard_normal((48, 32)).astype("f4"))
+        with how:
+            loss = (lt.tanh(lt.tanh(x @ w) @ w) ** 2).mean()
+        if read:
+            loss.item()
+        g = lt.autograd.grad(loss, [w], create_graph=True)[0]
+        ((g**2).sum() + loss).backward()
+        return w.grad.numpy()
+
+    want, message = gradient(nullcontext()), ""
+    try:
+        np.testing.assert_allclose(gradient(lt.memory.budget(size)), want, rtol=1e-5, atol=1e-6)
+    except lt.OutOfMemory as e:
+        message = str(e)
+    gc.collect()
+    assert not message or (size < 2_000_000 and "is too little: at its peak this program needs at least" in message)

@@ -42,7 +42,7 @@ PASSES = 3
 
 def solve(p: Problem, limit: int) -> Kept:
     """The values to keep so that the peak is at most `limit`; where none is so low, those of the lowest peak found."""
-    if p.peak(p.all_kept) <= limit:
+    if not p.free or p.peak(p.all_kept) <= limit:
         return p.all_kept
     if not p.packs and p.is_chain and len(p.free) == len(p.values) and (best := best_on_chain(p, limit)) is not None:
         return best
