@@ -436,3 +436,38 @@ def test_second_derivatives_through_a_stored_result() -> None:
     t = np.tanh(2.0 * x.detach().numpy())
     np.testing.assert_allclose(slope.detach().numpy(), 2.0 * (1 - t * t), rtol=1e-13)
     np.testing.assert_allclose(curvature.numpy(), -8.0 * t * (1 - t * t), rtol=1e-13)
+
+
+REDUCED = {"mean": lt.mean, "max": lt.max, "logsumexp": lt.logsumexp}
+ONE_LONG = {
+    "a column by a row": lambda w, row, column: w @ row,
+    "a column by a row of its own": lambda w, row, column: column @ row,
+    "a row by a matrix": lambda w, row, column: row @ lt.ones((5, 4), dtype=row.dtype),
+    "a matrix by a column": lambda w, row, column: lt.ones((4, 5), dtype=row.dtype) @ row.T,
+    "a row by a column": lambda w, row, column: row @ column,
+    "stacked": lambda w, row, column: lt.broadcast_to(column[None], (3, 5, 1)) @ row[None],
+    "joined": lambda w, row, column: lt.concat([row, column.T]) * row,
+    "linear": lambda w, row, column: nn.functional.linear(column, w),
+}
+
+
+@pytest.mark.parametrize("product", ONE_LONG)
+@pytest.mark.parametrize("reduced", REDUCED)
+def test_what_was_reduced_to_one_element_is_read_back_as_such(reduced, product):
+    """An axis that is 1 by its operation is a symbol of the copy that is kept; rewrites of products ask which it is."""
+
+    def build(sync):
+        rng = np.random.default_rng(0)
+        w, x = (lt.tensor(rng.standard_normal(s), requires_grad=True) for s in ((3, 1), (5, 5)))
+        row, column = (REDUCED[reduced](x, axis=axis, keepdims=True) for axis in (0, 1))
+        sync()
+        y = ONE_LONG[product](w, row, column)
+        loss = (y * y).sum()
+        sync()
+        loss.backward()
+        return [t.grad.numpy() for t in (w, x) if t.grad is not None]
+
+    want = reference(build)
+    for points in ({0}, {1}, {0, 1}):
+        for got, expected in zip(build(at(points)), want, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-12)

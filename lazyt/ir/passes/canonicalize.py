@@ -141,6 +141,16 @@ class _Canonicalizer:
             self.real[n] = self.results[n.operands[0]][n.attrs.index]
         else:
             self.real[n] = self._plain(n)
+        if (found := self.real.get(n)) is not None and found.shape is not n.shape:
+            self.real[n] = self._sized(found, n.shape)
+
+    def _sized(self, x: Node, shape: g.Shape) -> Node:
+        """What takes the place of a value of this shape: an extent that is a number there is one here.
+
+        NOTE: a stored copy has symbols for all extents, and rewrites ask whether an extent is 1 always.
+        """
+        known = any(isinstance(p, int) and not isinstance(q, int) for p, q in zip(shape, x.shape, strict=True))
+        return self.b.reshape(x, shape) if known else x
 
     def _same(self, n: Node, x: Node) -> None:
         if x in self.real:
