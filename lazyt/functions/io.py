@@ -5,21 +5,27 @@ Nothing is pickled: a file from a stranger can hold arrays, numbers and texts, a
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import io
 import itertools
 import json
+import math
 import os
+import re
 import tempfile
-import zipfile
+from collections.abc import Callable
 from typing import IO, Any
 
 import numpy as np
 
-from lazyt.errors import DTypeError, NotSupportedError
+from lazyt.errors import DeviceError, DTypeError, NotSupportedError
 from lazyt.functions import torch_files
+from lazyt.functions.archives import Allowance, Archive, FileError, UnsupportedFile
 from lazyt.functions.conversion import tensor
+from lazyt.functions.pickle_records import shown
 from lazyt.ir import dtypes
+from lazyt.runtime.device import check as check_device
 from lazyt.runtime.tensor import Tensor
 from lazyt.tracing.tensor_state import Handle
 
@@ -30,6 +36,16 @@ _BFLOAT16 = "__bfloat16__"
 _TREE = "__lazyt__"
 _ZIP = b"PK"
 _KEYS = (str, int, float, bool, type(None))
+# What a header of NumPy's format says of an array of numbers; records, texts and objects have another dtype.
+_HEADER = [
+    re.compile(rb"""['"]%s['"]\s*:\s*%s""" % field)
+    for field in (
+        (b"descr", rb"""['"]([<>|=]?[biufc]\d{1,2})['"]"""), (b"fortran_order", b"(True|False)"),
+        (b"shape", rb"\(([\d\s,L]*)\)"),
+    )
+]  # fmt: skip
+_LONGEST_HEADER = 10_000
+_DEEP = 200
 
 
 class _Writer:
@@ -79,23 +95,30 @@ class _Writer:
 
 
 def _read(node: Any, tensors: dict[str, Tensor]) -> Any:
-    kind, *rest = node
-    if kind == "tensor":
-        return tensors[rest[0]]
-    if kind == "float":
-        return float.fromhex(rest[0])
-    if kind == "complex":
-        return complex(*(_read(x, tensors) for x in rest))
-    if kind == "is":
-        return rest[0]
-    if kind == "bytes":
-        return rest[0].encode("latin1")
-    if kind == "dict":
-        return {k: _read(v, tensors) for k, v in rest}
+    """The value of a node of the tree that `_Writer` wrote."""
+    whole: list[Any] = node if type(node) is list and node else [None]
+    kind, *rest = whole
     if kind in ("list", "tuple"):
         found = [_read(x, tensors) for x in rest]
         return found if kind == "list" else tuple(found)
-    raise DTypeError(f"load: not supported: {kind!r} in a file that a newer lazyt wrote")
+    if kind == "dict" and all(type(pair) is list and len(pair) == 2 and type(pair[0]) in _KEYS for pair in rest):
+        return {k: _read(v, tensors) for k, v in rest}
+    if kind == "complex" and len(rest) == 2:
+        parts = [_read(x, tensors) for x in rest]
+        if all(type(x) is float for x in parts):
+            return complex(*parts)
+    if len(rest) == 1:
+        x = rest[0]
+        if kind == "is" and type(x) in _KEYS:
+            return x
+        if type(x) is str:
+            if kind == "tensor" and x in tensors:
+                return tensors[x]
+            if kind == "float":
+                return float.fromhex(x)
+            if kind == "bytes":
+                return x.encode("latin1")
+    raise FileError(f"its tree is damaged, or of a newer lazyt: {shown(node)} stands in it")
 
 
 def save(tree: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
@@ -122,7 +145,7 @@ def save(tree: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
         if path.endswith(".safetensors"):
             # NOTE: `ascontiguousarray` makes a 0-d array 1-d.
             arrays = {k: np.asarray(v, order="C") for k, v in w.arrays.items()}
-            _library().save_file(arrays, partial, metadata={_TREE: text})
+            _library().numpy.save_file(arrays, partial, metadata={_TREE: text})
         else:
             with open(partial, "wb") as f:
                 _write_npz(f, w.arrays, text)
@@ -149,75 +172,135 @@ def _write_npz(f: IO[bytes], arrays: dict[str, np.ndarray[Any, Any]], text: str)
 def load(
     path: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, weights_only: bool | None = True
 ) -> Any:  # fmt: skip
-    """What `save` wrote, from a name or a binary file object; of files that others wrote a flat dict of tensors.
+    """The tree that `save` wrote, from a name or a binary file object; of files of others a flat dict of tensors.
 
-    What a file is, its first bytes say: `.npz`, `.safetensors`, or PyTorch's `.pt`, whose dicts, lists, tuples, numbers
-    and tensors are as `torch.save` had them. Nothing in a file is run: one that asks for more than tensors and
+    The format is found by the first bytes: `.npz`, `.safetensors`, or PyTorch's `.pt`, whose dicts, lists, tuples,
+    numbers and tensors are as `torch.save` had them. Nothing in a file is run: one that asks for more than tensors and
     containers raises an error that names it, with `weights_only=False` too. Each tensor has memory of its own.
-    `map_location`: a device to move all tensors to. Raises OSError for a missing file, ValueError for a damaged one.
+    `map_location`: a device to move all tensors to. Raises OSError for a missing file; StateError, a ValueError, for
+    a damaged one, and for one whose content would take much more memory than the file has bytes.
     """
+    device = None if map_location is None else check_device(map_location)
     if isinstance(path, str | os.PathLike):
         with open(path, "rb") as f:
-            found = _loaded(f, os.fspath(path))
-    else:
-        found = _loaded(io.BytesIO(path.read()), "")
-    return found if map_location is None else _moved(found, map_location)
+            return _opened(f, os.fspath(path), device)
+    name = getattr(path, "name", "")
+    return _opened(io.BytesIO(path.read()), name if isinstance(name, str) else "", device, "")
 
 
-def _loaded(f: IO[bytes], path: str) -> Any:
-    start = f.read(16)
+def _opened(f: io.BufferedIOBase, name: str, device: Any, path: str | None = None) -> Any:
+    """The content of a file. path: where safetensors finds it, "" for nowhere (default: its name)."""
+    file = f"{name!r}" if name else "this file"
+
+    def make(a: np.ndarray[Any, Any], requires_grad: bool = False) -> Tensor:
+        # NOTE: a damaged bool may be a byte of any value, and compiled code relies on 0 and 1.
+        a = a.view(np.uint8) != 0 if a.dtype == np.bool_ else a
+        return tensor(a, device=device, requires_grad=requires_grad)
+
+    try:
+        return _loaded(f, name if path is None else path, make)
+    except FileError as e:
+        raise type(e)(f"load: {file}: {e}") from e.__cause__
+    except (NotSupportedError, DeviceError, MemoryError, RecursionError):
+        raise
+    except OSError as e:
+        if e.errno not in (None, errno.EINVAL):
+            raise
+        raise FileError(f"load: {file}: it is damaged: {type(e).__name__}: {e}") from e
+    except Exception as e:
+        raise FileError(f"load: {file}: it is damaged: {type(e).__name__}: {e}") from e
+
+
+def _loaded(f: io.BufferedIOBase, path: str, make: Callable[..., Tensor]) -> Any:
+    start = f.read(512)
     f.seek(0)
     if start[:2] == _ZIP:
-        with zipfile.ZipFile(f) as z:
-            names = z.namelist()
-        f.seek(0)
-        return torch_files.read_zip(f, names) if torch_files.is_torch_zip(names) else _load_npz(f)
+        archive = Archive(f)
+        return torch_files.read_zip(archive, make) if torch_files.is_torch_zip(archive.names) else _npz(archive, make)
     if torch_files.is_legacy(start):
-        raise NotSupportedError(torch_files.LEGACY)
-    if start[8:9] != b"{":
-        raise torch_files.TorchFileError(
-            f"load: {path or 'this file'!r} is neither an .npz, nor a .safetensors, nor a .pt file: it begins with "
-            f"{start!r}"
+        return torch_files.read_legacy(f, make)
+    if start[257:262] == b"ustar":
+        raise UnsupportedFile(
+            "not supported: tar archives, as PyTorch before version 0.1.10 wrote them; load and save it with PyTorch"
         )
+    if start[8:9] != b"{":
+        raise FileError(f"it is neither an .npz, nor a .safetensors, nor a .pt file: it begins with {start[:16]!r}")
     if path:
-        return _load_safetensors(path)
+        return _load_safetensors(path, make)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "held.safetensors")
         with open(path, "wb") as held:
             held.write(f.read())
-        return _load_safetensors(path)
+        return _load_safetensors(path, make)
 
 
-def _moved(x: Any, device: Any) -> Any:
-    if isinstance(x, Tensor):
-        return x.to(device=device)
-    if isinstance(x, dict):
-        for k, v in x.items():
-            x[k] = _moved(v, device)
-        return x
-    if isinstance(x, list | tuple):
-        return type(x)(_moved(v, device) for v in x)
-    return x
+def _npz(archive: Archive, make: Callable[..., Tensor]) -> Any:
+    """The arrays of an `.npz` file, and its tree if lazyt wrote it."""
+    allowance = Allowance(archive.size, 64, "the arrays of it", "save them with numpy.savez, which does not compress")
+    text, tensors, largest = None, {}, 0
+    for name in archive.names:
+        key = name.removesuffix(".npy")
+        if key == _TREE and not archive.is_stored(name):
+            raise FileError("its tree is compressed, which lazyt's never are")
+        a = _npy(name, archive.read(name, allowance))
+        if key == _TREE:
+            text = a.tobytes().decode()
+            continue
+        # NOTE: the bytes of one entry are there beside its tensor.
+        allowance.take(max(a.nbytes - largest, 0))
+        largest = max(largest, a.nbytes)
+        if key.startswith(f"{_BFLOAT16}/"):
+            if a.dtype != np.uint16:
+                raise FileError(f"it is damaged: the bfloat16 array {name!r:.80} has the dtype {a.dtype}")
+            a = a.view(dtypes.bfloat16)
+        tensors[_decode(key)] = make(a)
+    return _placed(text, tensors)
 
 
-def _load_npz(f: Any) -> Any:
-    with np.load(f, allow_pickle=False) as entries:
-        text = entries[_TREE].tobytes().decode() if _TREE in entries.files else None
-        return _placed(text, {_decode(k): tensor(_restore(k, entries[k])) for k in entries.files if k != _TREE})
+def _npy(name: str, raw: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array of an entry in NumPy's format."""
+    start = raw[:12].tobytes()
+    wide = 2 if start[6:7] == b"\1" else 4
+    first = 8 + wide
+    end = first + int.from_bytes(start[8:first], "little")
+    header = raw[first : min(end, _LONGEST_HEADER)].tobytes()
+    found = [pattern.search(header) for pattern in _HEADER]
+    if start[:6] != b"\x93NUMPY" or end > min(len(raw), _LONGEST_HEADER) or not all(found):
+        raise FileError(f"entry {name!r:.80} is no array of numbers in NumPy's format")
+    descr, order, sizes = (m[1].decode() for m in found if m)
+    dtype = np.dtype(descr)
+    if not dtypes.is_known(dtype.newbyteorder("=")):
+        raise FileError(f"entry {name!r:.80} has the dtype {dtype}, which no tensor has")
+    shape = tuple([int(n) for n in sizes.replace("L", "").split(",") if n.strip()])
+    count = math.prod(shape)
+    if count * dtype.itemsize > len(raw) - end:
+        raise FileError(f"it is damaged: entry {name!r:.80} of {len(raw) - end} bytes holds no {shape} of {dtype}")
+    a = raw[end : end + count * dtype.itemsize].view(dtype).reshape(shape, order="F" if order == "True" else "C")
+    return a.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _load_safetensors(path: str) -> Any:
-    tensors = {k: tensor(v) for k, v in _library().load_file(path).items()}
-    with open(path, "rb") as f:
-        # The format: the length of the header in 8 bytes, then a header of JSON.
-        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
-    return _placed(header.get("__metadata__", {}).get(_TREE), tensors)
+def _load_safetensors(path: str, make: Callable[..., Tensor]) -> Any:
+    with _library().safe_open(path, framework="np") as f:
+        tensors = {k: make(f.get_tensor(k)) for k in f.keys()}  # noqa: SIM118
+        return _placed((f.metadata() or {}).get(_TREE), tensors)
 
 
 def _placed(text: str | None, tensors: dict[str, Tensor]) -> Any:
-    if text is not None:
+    """The tree of a text, with its tensors; without a text the lone tensor, or all by name."""
+    if text is None:
+        return tensors[""] if set(tensors) == {""} else tensors
+    try:
         return _read(json.loads(text), tensors)
-    return tensors[""] if set(tensors) == {""} else tensors
+    except RecursionError:
+        if _depth(text) < _DEEP:
+            raise  # the caller's own calls
+        raise FileError(f"its tree is nested {_depth(text)} deep") from None
+
+
+def _depth(text: str) -> int:
+    """How deep the lists of a text of JSON are nested."""
+    brackets = re.sub(r'"(?:[^"\\]|\\.)*"|[^\[\]"]', "", text)
+    return max(itertools.accumulate((1 if c == "[" else -1 for c in brackets), initial=0))
 
 
 def _library() -> Any:
@@ -227,7 +310,7 @@ def _library() -> Any:
         )
     import safetensors.numpy  # an optional dependency, loaded when a file of its kind is named
 
-    return safetensors.numpy
+    return safetensors
 
 
 # NumPy's format knows no bfloat16: its bits travel as uint16 under a marked name. An empty name is the lone tensor.
@@ -242,10 +325,6 @@ def _plain(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _decode(key: str) -> str:
     # A file that another program wrote has names without the prefix.
     return key.partition("/")[2] if key.startswith(("/", f"{_BFLOAT16}/")) else key
-
-
-def _restore(key: str, a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return a.view(dtypes.bfloat16) if key.startswith(f"{_BFLOAT16}/") else a
 
 
 __all__ = ["load", "save"]

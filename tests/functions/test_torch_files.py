@@ -73,8 +73,6 @@ def test_what_can_be_read_without_running_it_always_is(name, weights_only):
 
 
 def test_formats_that_are_refused():
-    with pytest.raises(NotSupportedError, match=r"before version 1.6; write it anew with PyTorch"):
-        lt.load(PT / "legacy.pt")
     with pytest.raises(ValueError, match=r"asks for torch.nn.modules.linear.Linear, which is neither a tensor"):
         lt.load(PT / "module.pt")
     with pytest.raises(ValueError, match=r"asks for torch.nn.modules.linear.Linear, which is neither a tensor"):
