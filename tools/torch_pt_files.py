@@ -53,6 +53,8 @@ def main() -> None:
     for name, tree in trees().items():
         torch.save(tree, GOLDEN / f"{name}.pt")
         np.savez(GOLDEN / f"{name}.npz", **flat(tree))
+        if name in ("dtypes", "views"):
+            torch.save(tree, GOLDEN / f"legacy_{name}.pt", _use_new_zipfile_serialization=False)
     torch.save({"w": torch.ones(2)}, GOLDEN / "legacy.pt", _use_new_zipfile_serialization=False)
     torch.save(torch.nn.Linear(2, 2), GOLDEN / "module.pt")
 

@@ -5,14 +5,17 @@ NOTE: no size that a file states is allocated before it is compared with the byt
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import pickle
 import zipfile
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from lazyt.errors import NotSupportedError, StateError
+from lazyt.errors import LazytError, NotSupportedError, StateError
 
 _CHUNK = 1 << 20
 _DEFLATED_MOST = 1032  # bytes that one byte of a deflate stream gives at most
@@ -24,6 +27,23 @@ class FileError(StateError, pickle.UnpicklingError):
 
 class UnsupportedFile(FileError, NotSupportedError):
     """A file of a format that `load` does not read."""
+
+
+@contextlib.contextmanager
+def parsing() -> Iterator[None]:
+    """Turns errors of a parser into a FileError, but for those of memory, the disk and the stack.
+
+    NOTE: no tensor is made inside, because errors of that are not the file's.
+    """
+    try:
+        yield
+    except (LazytError, MemoryError, RecursionError):
+        raise
+    except Exception as e:
+        # A parser that seeks before the beginning gets EINVAL, or an error without a number.
+        if isinstance(e, OSError) and e.errno not in (None, errno.EINVAL):
+            raise
+        raise FileError(f"it is damaged: {type(e).__name__}: {e}") from e
 
 
 class Allowance:
@@ -46,6 +66,7 @@ class Allowance:
 class Archive:
     """A zip archive whose entries are stored, or deflated as `numpy.savez_compressed` does."""
 
+    @parsing()
     def __init__(self, f: io.BufferedIOBase) -> None:
         self.size = f.seek(0, io.SEEK_END)
         self._zip = zipfile.ZipFile(f)
@@ -56,6 +77,7 @@ class Archive:
         """Whether an entry is not compressed; FileError if there is no such entry."""
         return self._entry(name).compress_type == zipfile.ZIP_STORED
 
+    @parsing()
     def read(self, name: str, allowance: Allowance) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The bytes of an entry."""
         entry = self._entry(name)

@@ -5,7 +5,6 @@ Nothing is pickled: a file from a stranger can hold arrays, numbers and texts, a
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import io
 import itertools
@@ -19,9 +18,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from lazyt.errors import DeviceError, DTypeError, NotSupportedError
+from lazyt.errors import DTypeError, NotSupportedError
 from lazyt.functions import torch_files
-from lazyt.functions.archives import Allowance, Archive, FileError, UnsupportedFile
+from lazyt.functions.archives import Allowance, Archive, FileError, UnsupportedFile, parsing
 from lazyt.functions.conversion import tensor
 from lazyt.functions.pickle_records import shown
 from lazyt.ir import dtypes
@@ -201,14 +200,6 @@ def _opened(f: io.BufferedIOBase, name: str, device: Any, path: str | None = Non
         return _loaded(f, name if path is None else path, make)
     except FileError as e:
         raise type(e)(f"load: {file}: {e}") from e.__cause__
-    except (NotSupportedError, DeviceError, MemoryError, RecursionError):
-        raise
-    except OSError as e:
-        if e.errno not in (None, errno.EINVAL):
-            raise
-        raise FileError(f"load: {file}: it is damaged: {type(e).__name__}: {e}") from e
-    except Exception as e:
-        raise FileError(f"load: {file}: it is damaged: {type(e).__name__}: {e}") from e
 
 
 def _loaded(f: io.BufferedIOBase, path: str, make: Callable[..., Tensor]) -> Any:
@@ -244,7 +235,8 @@ def _npz(archive: Archive, make: Callable[..., Tensor]) -> Any:
             raise FileError("its tree is compressed, which lazyt's never are")
         a = _npy(name, archive.read(name, allowance))
         if key == _TREE:
-            text = a.tobytes().decode()
+            with parsing():
+                text = a.tobytes().decode()
             continue
         # NOTE: the bytes of one entry are there beside its tensor.
         allowance.take(max(a.nbytes - largest, 0))
@@ -257,6 +249,7 @@ def _npz(archive: Archive, make: Callable[..., Tensor]) -> Any:
     return _placed(text, tensors)
 
 
+@parsing()
 def _npy(name: str, raw: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array of an entry in NumPy's format."""
     start = raw[:12].tobytes()
@@ -280,11 +273,20 @@ def _npy(name: str, raw: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _load_safetensors(path: str, make: Callable[..., Tensor]) -> Any:
-    with _library().safe_open(path, framework="np") as f:
-        tensors = {k: make(f.get_tensor(k)) for k in f.keys()}  # noqa: SIM118
+    library, tensors = _library(), {}
+    with parsing():
+        f = library.safe_open(path, framework="np")
+    with f:
+        for k in f.keys():  # noqa: SIM118 - it is no dict
+            with parsing():
+                a = f.get_tensor(k)
+            if not dtypes.is_known(a.dtype):
+                raise FileError(f"{k!r:.80} has the dtype {a.dtype}, which no tensor has")
+            tensors[k] = make(a)
         return _placed((f.metadata() or {}).get(_TREE), tensors)
 
 
+@parsing()
 def _placed(text: str | None, tensors: dict[str, Tensor]) -> Any:
     """The tree of a text, with its tensors; without a text the lone tensor, or all by name."""
     if text is None:

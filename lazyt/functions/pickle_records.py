@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from lazyt.functions.archives import Allowance, FileError
+from lazyt.functions.archives import Allowance, FileError, parsing
 from lazyt.ir.records import dataclass
 
 # Estimated bytes of a container, of an element of a set or a dict, of an entry of the memo.
@@ -47,7 +47,8 @@ def shown(x: Any) -> str:
         return _shown_name(x.module, x.name)
     if type(x) in (tuple, list) and all(type(v) in (int, str, type(None)) for v in x[:8]):
         more = ", ..." if len(x) > 8 else ""
-        return f"({', '.join(map(shown, x[:8]))}{more})"
+        begin, end = "()" if type(x) is tuple else "[]"
+        return f"{begin}{', '.join(map(shown, x[:8]))}{more}{end}"
     return f"a {type(x).__name__.lower().removeprefix('file')}"
 
 
@@ -66,7 +67,7 @@ def key(x: Any) -> Any:
         if type(part) is tuple and seen + len(part) <= _KEY_PARTS:
             todo += part
         elif type(part) not in _KEYS or (type(part) is int and part.bit_length() > _KEY_BITS):
-            raise FileError(f"it has a dict or a set with a key that is no number and no text: {shown(part)}")
+            raise FileError(f"it has a dict or a set with a key that is no number and no text: {shown(x)}")
     return x
 
 
@@ -88,8 +89,9 @@ class Interpreter:
         self.below: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
 
+    @parsing()
     def read(self, f: IO[bytes]) -> Any:
-        """The value of the pickle that begins here. Raises FileError, or any error of a damaged pickle."""
+        """The value of the pickle that begins here."""
         for opcode, argument, _ in pickletools.genops(f):
             act = _ACTIONS.get(opcode.name)
             if act is None:

@@ -15,11 +15,12 @@ import math
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from lazyt.functions.archives import Allowance, Archive, FileError, UnsupportedFile
+from lazyt.functions.archives import Allowance, Archive, FileError, UnsupportedFile, parsing
 from lazyt.functions.pickle_records import CONTAINERS, Global, Interpreter, shown
 from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
@@ -96,7 +97,13 @@ def _rebuild_tensor(
         raise FileError(f"a tensor of sizes {shown(shape)} has strides {shown(strides)}")
     bits = metadata if type(metadata) is dict else {}
     return FileTensor(
-        storage, start, shape, strides, bits.get("conj") is True, bits.get("neg") is True, requires_grad is True
+        storage,
+        start,
+        shape,
+        strides,
+        bits.get("conj") is True,
+        bits.get("neg") is True,
+        _asks(storage, requires_grad),
     )
 
 
@@ -124,9 +131,14 @@ def _rebuild_parameter(
     if type(data) is not FileTensor:
         raise FileError(f"a parameter is made of a tensor, not of {shown(data)}")
     allowance.take(_TENSOR)
-    return FileTensor(
-        data.storage, data.offset, data.shape, data.strides, data.conj, data.neg, requires_grad is True
-    )  # fmt: skip
+    return replace(data, requires_grad=_asks(data.storage, requires_grad))
+
+
+def _asks(storage: FileStorage, requires_grad: Any) -> bool:
+    """Whether a tensor asks for gradients; FileError if its dtype has none."""
+    if requires_grad is True and dtypes.kind(storage.dtype) not in "fc":
+        raise FileError(f"a tensor of {storage.dtype} asks for gradients")
+    return requires_grad is True
 
 
 def _size(allowance: Allowance, sizes: Any = ()) -> tuple[int, ...]:
@@ -188,6 +200,7 @@ class _Storages:
         self.bytes: dict[str, Array] = {}
         self.elements: dict[tuple[str, np.dtype[Any]], Array] = {}
 
+    @parsing()
     def array(self, x: FileTensor) -> Array:
         """The elements of a tensor; a view, if no sign is to be changed."""
         dtype = x.storage.dtype
@@ -320,10 +333,13 @@ def read_legacy(f: io.BufferedIOBase, make: Callable[[Array, bool], Any]) -> Any
         if type(key) is not str or key not in first or key in places:
             raise FileError(f"it is damaged: it has a storage {shown(key)}, to which nothing refers")
         f.seek(at)
-        n = int.from_bytes(bounded.read(8), "little", signed=True) * first[key].itemsize
+        count = bounded.read(8)
+        if len(count) != 8:
+            raise FileError(f"it is damaged: it ends before storage {key}")
+        n = int.from_bytes(count, "little", signed=True) * first[key].itemsize
         at += 8
         if not 0 <= n <= size - at:
-            raise FileError(f"it is damaged: storage {key} has {n} bytes, and {max(size - at, 0)} are left")
+            raise FileError(f"it is damaged: storage {key} has {n} bytes, and {size - at} are left")
         places[key] = at, n
         at += n
 

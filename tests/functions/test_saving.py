@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import math
+import sys
+import zipfile
 from collections import OrderedDict
 from typing import Any
 
@@ -114,3 +116,139 @@ def test_what_cannot_be_saved(tmp_path):
     assert not [*tmp_path.iterdir()]
     with pytest.raises(OSError, match="No such file"):
         lt.load(tmp_path / "none")
+
+
+# --- files that are damaged, or that a stranger made --------------------------------------------------------------
+
+
+def npz(entries: dict[str, bytes], **options: Any) -> io.BytesIO:
+    f = io.BytesIO()
+    with zipfile.ZipFile(f, "w", **options) as z:
+        for name, raw in entries.items():
+            z.writestr(name, raw)
+    f.seek(0)
+    return f
+
+
+def npy(a: np.ndarray, old: bytes = b"", new: bytes = b"") -> bytes:
+    """An array in NumPy's format, with a text of its header replaced by another in the place of it and of spaces."""
+    f = io.BytesIO()
+    np.save(f, a)
+    old += b" " * (len(new) - len(old))
+    assert old in f.getvalue()
+    return f.getvalue().replace(old, new.ljust(len(old)))
+
+
+def tree(text: str) -> dict[str, bytes]:
+    return {"__lazyt__.npy": npy(np.frombuffer(text.encode(), np.uint8)), "/a.npy": npy(np.ones(2))}
+
+
+BAD_TREES = {
+    "no JSON": ("[", "damaged: JSONDecodeError"), "a number": ("1", "its tree is damaged, or of a newer lazyt: 1"),
+    "nothing": ("null", "its tree is damaged"), "an empty list": ("[]", "its tree is damaged"),
+    "an unknown kind": ('["new", 1]', r"of a newer lazyt: \['new', 1\] stands in it"),
+    "a kind that is a list": ('[["list"], 1]', "its tree is damaged"),
+    "a list of numbers": ('["list", 1]', "its tree is damaged"),
+    "a tensor that is not there": ('["tensor", "b"]', r"\['tensor', 'b'\] stands in it"),
+    "a tensor by a number": ('["tensor", 1]', "its tree is damaged"),
+    "a tensor by a list": ('["tensor", ["a"]]', "its tree is damaged"),
+    "a tensor without a name": ('["tensor"]', "its tree is damaged"),
+    "a float that is none": ('["float", "x"]', "damaged"), "a float that is a number": ('["float", 1]', "damaged"),
+    "a large float": ('["float", "0x1p99999"]', "damaged"), "bytes": ('["bytes", "\\u0100"]', "damaged"),
+    "half a complex": ('["complex", ["float", "0x1p0"]]', "its tree is damaged"),
+    "a complex of texts": ('["complex", ["is", "1"], ["is", "2"]]', "its tree is damaged"),
+    "a dict of no pairs": ('["dict", 1]', "damaged"), "a pair of three": ('["dict", ["a", ["is", 1], 2]]', "damaged"),
+    "a key that is a list": ('["dict", [["a"], ["is", 1]]]', "its tree is damaged"),
+    "a value that is a list": ('["is", [1]]', "its tree is damaged"),
+    "deep": ('["list", ' * 50_000 + "1" + "]" * 50_000, "its tree is nested 50000 deep"),
+    "a large integer": ('["is", ' + "9" * 5000 + "]", "damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "match"), BAD_TREES.values(), ids=list(BAD_TREES))
+def test_a_damaged_tree_says_so(text, match):
+    with pytest.raises(lt.StateError, match=f"^load: this file: .*{match}"):
+        lt.load(npz(tree(text)))
+
+
+def test_a_recursion_of_the_caller_is_not_the_files():
+    def down(n: int) -> Any:
+        return down(n - 1) if n else lt.load(npz({"__lazyt__.npy": tree('["list", ["is", 1]]')["__lazyt__.npy"]}))
+
+    def until_it_ends() -> None:
+        for n in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit()):
+            down(n)
+
+    with pytest.raises(RecursionError):
+        until_it_ends()
+
+
+ONES = npy(np.ones((3, 4), np.float32))
+BAD_ARRAYS = {
+    "no array": (b"abc", "'a.npy' is no array of numbers in NumPy's format"), "nothing": (b"", "is no array"),
+    "a header that is cut": (ONES[:20], "is no array"), "elements that are cut": (ONES[:-1], r"no \(3, 4\) of float32"),
+    "a header of 4 GB": (ONES[:6] + b"\2\0\xff\xff\xff\xff" + ONES[12:], "is no array"),
+    "a large shape": (npy(np.ones((3, 4)), b"(3, 4), }", b"(3, 40000000), }"), r"holds no \(3, 40000000\)"),
+    "a shape beyond 64 bits": (npy(np.ones(3), b"(3,), }", b"(0, %s), }" % (b"9" * 40)), "damaged"),
+    "a negative shape": (npy(np.ones(3), b"(3,)", b"(-3)"), "is no array"),
+    "objects": (npy(np.ones(3), b"<f8", b"|O8"), "is no array of numbers"),
+    "texts": (npy(np.array(["a"])), "is no array of numbers"),
+    "records": (npy(np.zeros(2, "f4,f4")), "is no array of numbers"),
+    "times": (npy(np.zeros(2, "M8[s]")), "is no array of numbers"),
+    "a long double": (npy(np.zeros(2, "f16")), "dtype float128, which no tensor has"),
+    "three bytes": (npy(np.ones(3), b"<f8", b"<f3"), "damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "match"), BAD_ARRAYS.values(), ids=list(BAD_ARRAYS))
+def test_a_damaged_array_says_so(raw, match):
+    with pytest.raises(lt.StateError, match=match):
+        lt.load(npz({"a.npy": raw}))
+
+
+def test_arrays_of_others_are_read_in_any_order_of_bytes_and_axes():
+    a = np.arange(6.0).reshape(2, 3)
+    found = lt.load(npz({"f.npy": npy(np.asfortranarray(a)), "b.npy": npy(a.astype(">f4")), "0.npy": npy(np.array(3)),
+                         "e.npy": npy(np.ones((0, 3)))}))  # fmt: skip
+    assert found["f"].tolist() == found["b"].tolist() == a.tolist() and found["b"].dtype == lt.float32
+    assert found["0"].item() == 3 and found["e"].shape == (0, 3)
+    packed = io.BytesIO()
+    np.savez_compressed(packed, a=np.zeros(10**6), b=a)
+    packed.seek(0)
+    assert lt.load(packed)["a"].shape == (10**6,)
+
+
+def test_what_a_small_archive_may_hold_is_bounded():
+    f = npz({"a.npy": np.random.default_rng(0).bytes(300_000)}, compression=zipfile.ZIP_DEFLATED).getvalue()
+    at = f.index(b"PK\1\2") + 24
+    with pytest.raises(lt.StateError, match=r"arrays of it would take more than 268435456 bytes, 64 times those of"):
+        lt.load(io.BytesIO(f[:at] + (1 << 28 | 1).to_bytes(4, "little") + f[at + 4 :]))
+    with pytest.raises(lt.StateError, match="its tree is compressed, which lazyt's never are"):
+        lt.load(npz(tree("[" * 10**6), compression=zipfile.ZIP_DEFLATED))
+    for method in (zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2):
+        with pytest.raises(lt.StateError, match=r"'a\.npy' is encrypted, or compressed by another method than deflate"):
+            lt.load(npz({"a.npy": ONES}, compression=method))
+    # Entries that lie over each other, and sizes that are not there.
+    f = npz({"a.npy": ONES}).getvalue()
+    at = f.index(b"PK\1\2")
+    for size in (1 << 30, (1 << 32) - 2):
+        large = f[: at + 20] + size.to_bytes(4, "little") * 2 + f[at + 28 :]
+        with pytest.raises(lt.StateError, match=r"it is damaged: entry 'a\.npy' has .* bytes, and the file has"):
+            lt.load(io.BytesIO(large))
+
+
+def test_a_damaged_archive_or_safetensors_file_names_the_file(tmp_path):
+    content = npz(tree('["tensor", "a"]')).getvalue()
+    for i, damaged in enumerate((content[:-30], content[:50], content.replace(b"\xf0?", b"\xf1?", 1), b"PK\3\4")):
+        (tmp_path / f"{i}.npz").write_bytes(damaged)
+        with pytest.raises(lt.StateError, match=f"^load: '.*{i}.npz': it is damaged: BadZipFile"):
+            lt.load(tmp_path / f"{i}.npz")
+    pytest.importorskip("safetensors")
+    path = tmp_path / "a.safetensors"
+    lt.save({"w": lt.ones(3)}, path)
+    content = path.read_bytes()
+    for damaged in (content[:-1], content + b"\0", content.replace(b"F32", b"F99"), content.replace(b"[3]", b"[9]"),
+                    (1 << 40).to_bytes(8, "little") + content[8:]):  # fmt: skip
+        path.write_bytes(damaged)
+        with pytest.raises(lt.StateError, match=r"^load: '.*a\.safetensors': it is damaged: SafetensorError"):
+            lt.load(path)
