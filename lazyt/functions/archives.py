@@ -43,7 +43,7 @@ def parsing() -> Iterator[None]:
         # A parser that seeks before the beginning gets EINVAL, or an error without a number.
         if isinstance(e, OSError) and e.errno not in (None, errno.EINVAL):
             raise
-        raise FileError(f"it is damaged: {type(e).__name__}: {e}") from e
+        raise FileError(f"it is damaged: {type(e).__name__}: {str(e)[:200]}") from e
 
 
 class Allowance:
