@@ -369,7 +369,7 @@ def _finished(root: Any, made_of: Callable[[FileTensor], Any]) -> Any:
     top = boxes[0][0]
     while boxes:
         box, level = boxes.pop()
-        todo = [(x, level) for x in (box if type(box) is list else box.values())][::-1]
+        todo = [(x, level) for x in (box if type(box) is list else box.values()) if type(x) in _MADE][::-1]
         while todo:
             x, level = todo.pop()
             kind = type(x)
@@ -384,13 +384,15 @@ def _finished(root: Any, made_of: Callable[[FileTensor], Any]) -> Any:
                 waiting = [(v, level + 1) for v in x[::-1] if type(v) in _MADE and id(v) not in made]
                 if waiting:
                     todo += ((x, level), *waiting)
-                else:
+                elif any(made.get(id(v), v) is not v for v in x):
                     made[id(x)] = tuple([made.get(id(v), v) for v in x])
+                else:
+                    made[id(x)] = x
             elif kind is FileTensor:
                 made[id(x)] = made_of(x)
             elif kind is Global and (dtype := _dtype_of(x)) is not None:
                 made[id(x)] = dtype
-            elif kind in _MADE:
+            else:
                 raise FileError(f"it holds {shown(x)}, which is no value")
         if type(box) is list:
             box[:] = [made.get(id(v), v) for v in box]

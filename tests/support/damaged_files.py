@@ -406,7 +406,7 @@ def work(names: list[str], count: int, seed: int) -> int:
     readers = {name: READ[name]() for name in names}
     failures, progress = 0, os.open(os.environ.get(_PROGRESS, os.devnull), os.O_WRONLY)
     for name, read in readers.items():
-        read(random.Random(0), 0)
+        program()
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
