@@ -24,7 +24,7 @@ class NoView(ShapeError, RuntimeError):
 
 
 class StateError(ShapeError, RuntimeError):
-    """A state dict that does not fit what it is loaded into: a RuntimeError too, as PyTorch's is for a module."""
+    """A state dict that does not fit, or a file that `load` refuses: a RuntimeError too, as PyTorch's are."""
 
 
 class ArgumentError(LazytError, ValueError):

@@ -102,6 +102,11 @@ ERRORS = [
     ("a module before its `super().__init__()`", "AttributeError", "`lt.UninitializedModule`, an AttributeError"),
     ("`error_if_nonfinite` of `clip_grad_norm_`", "RuntimeError", "`lt.AutogradError`, a RuntimeError"),
     ("a state dict that does not fit", "RuntimeError", "`lt.StateError`, a RuntimeError and a ValueError"),
+    (
+        "a file that is damaged, or has more in it than tensors and containers",
+        "RuntimeError, `pickle.UnpicklingError`",
+        "`lt.StateError`, also an UnpicklingError",
+    ),
     ("a device that is not there", "RuntimeError, AssertionError", "`lt.DeviceError`, a RuntimeError"),
     ("a distribution's parameters", "ValueError", "`lt.DistributionError`, a ValueError"),
     ("no memory", "RuntimeError, `torch.OutOfMemoryError`", "`lt.OutOfMemory`, a MemoryError"),

@@ -33,6 +33,7 @@ MAGIC = b"LAZYTOB2"  # the format of a file; part of every key, so versions do n
 KINDS = (".o", ".plan", ".name")  # how the names of files end: object code, plans, which object has a function
 DIGEST_SIZE = hashlib.sha256().digest_size
 DEFAULT_LIMIT = 512 << 20
+LARGEST = 128 << 20  # bytes of object code or a plan; a larger file is not written, and none is read
 TOUCH_AFTER_SECONDS = 3600
 STALE_TEMPORARY_SECONDS = 3600
 _PLAINLY = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
@@ -141,7 +142,9 @@ class ObjectCache:
             with open(os.open(path, os.O_RDONLY | _PLAINLY), "rb") as file:
                 status = os.fstat(file.fileno())
                 problem = _distrust(status) if stat.S_ISREG(status.st_mode) else "it is not a regular file"
-                blob, touched = b"" if problem else file.read(), status.st_mtime
+                large = status.st_size > LARGEST + len(MAGIC) + DIGEST_SIZE
+                blob = b"" if problem or large else file.read()
+                touched = status.st_mtime
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -166,7 +169,7 @@ class ObjectCache:
 
     def store(self, key: str, data: bytes, kind: str = "o") -> None:
         """Keep `data` under `key`; after a failure nothing more is written, with one warning."""
-        if self.directory is None or not self.writes:
+        if self.directory is None or not self.writes or len(data) > LARGEST:
             return
         try:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from typing import Any
 
@@ -61,6 +62,7 @@ WRONG = {
     "leaf": (lambda: leaf.__iadd__(1), lt.AutogradError, RuntimeError),
     "no scalar": (lambda: (leaf * 2).backward(), lt.AutogradError, RuntimeError),
     "state": (lambda: nn.Linear(4, 3).load_state_dict({}), lt.StateError, RuntimeError),
+    "file": (lambda: lt.load(io.BytesIO(b"nothing")), lt.StateError, ValueError),
     "device": (lambda: lt.device("nowhere"), lt.DeviceError, RuntimeError),
     "distribution": (lambda: lt.distributions.Normal(0.0, -1.0), lt.DistributionError, ValueError),
     "memory": (lambda: lt.ones(10**14).tolist(), lt.OutOfMemory, MemoryError),

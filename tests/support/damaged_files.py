@@ -402,14 +402,14 @@ READ: dict[str, Callable[[], Callable[[random.Random, int], str]]] = {
 
 def work(names: list[str], count: int, seed: int) -> int:
     """Read `count` altered files of each of these formats with bounded memory; the number of failures."""
-    general.update(stored=True, tiers=False)
     readers = {name: READ[name]() for name in names}
     failures, progress = 0, os.open(os.environ.get(_PROGRESS, os.devnull), os.O_WRONLY)
     for name, read in readers.items():
         program()
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + MEMORY
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
         outcomes: Counter[str] = Counter()
         slowest, begin = (0.0, 0), time.monotonic()
         for n in range(count):
@@ -421,7 +421,7 @@ def work(names: list[str], count: int, seed: int) -> int:
                 outcomes["failed"] += 1
                 print(f"{name}, file {n} of seed {seed}:\n{traceback.format_exc()[-3000:]}", flush=True)
             slowest = max(slowest, (time.monotonic() - start, n))
-        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, before)
         failures += outcomes["failed"] + (slowest[0] > SECONDS)
         said = {"format": name, "files": count, **outcomes, "slowest": [round(slowest[0], 2), slowest[1]],
                 "seconds": round(time.monotonic() - begin, 1)}  # fmt: skip
@@ -454,6 +454,7 @@ def main() -> int:
     a = parser.parse_args()
     names = a.formats or [*FORMATS]
     if a.here:
+        general.update(stored=True, tiers=False)
         return 1 if work(names, a.count, a.seed) else 0
     failed = 0
     for name in names:

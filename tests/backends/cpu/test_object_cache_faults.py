@@ -97,6 +97,17 @@ def test_a_part_of_a_file_is_a_miss(tmp_path, size) -> None:
     assert cache.damaged == 2
 
 
+def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(object_cache, "LARGEST", 100)
+    cache = object_cache.ObjectCache(tmp_path / "c")
+    cache.store(KEYS[0], bytes(100))
+    cache.store(KEYS[1], bytes(101))
+    assert cache.load(KEYS[0]) == bytes(100) and KEYS[1] not in cache and cache.writes
+    with open(tmp_path / "c" / f"{KEYS[0]}.o", "r+b") as f:
+        f.truncate(1 << 40)  # takes no disk
+    assert cache.load(KEYS[0]) is None and cache.damaged == 1 and KEYS[0] not in cache
+
+
 def test_a_whole_file_under_another_name_is_a_miss(tmp_path) -> None:
     """The CUDA backend keeps its objects in the same cache."""
     assert cuda_engine.object_cache is object_cache
