@@ -88,13 +88,16 @@ class Archive:
         if packed > self.size or n > most:
             raise FileError(f"it is damaged: entry {name!r:.80} has {n} bytes, and the file has {self.size}")
         allowance.take(n)
-        out = np.empty(n, np.uint8)
-        at = 0
         with self._zip.open(entry) as f:
-            # NOTE: one read at the end is empty, and checks the sum.
-            while piece := f.read(_CHUNK):
-                out[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
-                at += len(piece)
+            if self.is_stored(name):
+                out = np.frombuffer(f.read(n), np.uint8)
+                at = len(out)
+            else:
+                out, at = np.empty(n, np.uint8), 0
+                # NOTE: in chunks, because zipfile joins what it decompresses.
+                while piece := f.read(_CHUNK):
+                    out[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+                    at += len(piece)
         if at != n:
             raise FileError(f"it is damaged: entry {name!r:.80} has {n} bytes, and ends after {at}")
         return out
