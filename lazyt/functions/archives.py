@@ -31,7 +31,7 @@ class UnsupportedFile(FileError, NotSupportedError):
 
 @contextlib.contextmanager
 def parsing() -> Iterator[None]:
-    """Turns errors of a parser into a FileError, but for those of memory, the disk and the stack.
+    """Turn errors of a parser into a FileError, but for those of memory, the disk and the stack.
 
     NOTE: no tensor is made inside, because errors of that are not the file's.
     """
