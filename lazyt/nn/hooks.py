@@ -12,6 +12,7 @@ from lazyt.functions.joining import concat
 from lazyt.functions.manipulation import reshape
 from lazyt.tracing.call_guards import CountedDict
 from lazyt.tracing.inplace import requires_grad
+from lazyt.tracing.lanes import note_impure
 from lazyt.tracing.record import is_grad_enabled
 from lazyt.tracing.tensor_state import Handle
 
@@ -82,6 +83,10 @@ class Hooked:
     _load_state_dict_pre_hooks: dict[int, Any]
     _load_state_dict_post_hooks: dict[int, Any]
 
+    if TYPE_CHECKING:
+        # The attributes of a module, without word of it to `jit`: see `Module.__dict__`.
+        _attributes_of: staticmethod[[Any], dict[str, Any]]
+
     def register_forward_hook(
         self,
         hook: Callable[..., Any],
@@ -134,6 +139,9 @@ class Hooked:
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> Removable:
         """Call `hook(module, keys)` after loading, with the missing and unexpected keys."""
         return Removable(self._load_state_dict_post_hooks, hook)
+
+
+Hooked._attributes_of = staticmethod(vars(Hooked)["__dict__"].__get__)
 
 
 def _everywhere(kind: str, hook: Any) -> Removable:
@@ -197,13 +205,16 @@ def register_module_full_backward_hook(hook: Callable[[Any, Any, Any], Any]) -> 
 
 
 def _of(module: Any, kind: str) -> list[Any]:
-    return [*EVERYWHERE[kind].values(), *module.__dict__[kind].values()]
+    return [*EVERYWHERE[kind].values(), *Hooked._attributes_of(module)[kind].values()]
 
 
 def call_with_hooks(module: Any, args: Any, kwargs: Any) -> Any:
     """`module.forward(*args, **kwargs)` with all hooks around it."""
     called: set[int] = set()
     out = None
+    forward = (*_of(module, "_forward_pre_hooks"), *_of(module, "_forward_hooks"))
+    if any(not str(getattr(h.hook, "__module__", "")).startswith("lazyt.nn.") for h in forward):
+        note_impure("it runs hooks of a module")
     try:
         for hook in _of(module, "_forward_pre_hooks"):
             args, kwargs = _before(hook, module, args, kwargs)

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["Buffer", "Module", "Parameter"]
 
 
+_attributes_of = Hooked._attributes_of
+_set_attributes = vars(Hooked)["__dict__"].__set__
+
+
 class Module(Hooked):
     """A layer, or a tree of them: subclass it, assign parameters and modules to attributes, and write `forward`.
 
@@ -47,11 +51,13 @@ class Module(Hooked):
     _version: int | None = None
     # A function under `jit` looks through a module only where one has changed since; and through these.
     counts_changes = (EVERYWHERE,)
+    # These are set nowhere else than where a change is counted.
+    counted = frozenset(("training", "_parameters", "_buffers", "_modules", *KINDS))
     # No call reads these.
     unwatched = frozenset(("_not_saved",))
 
     def __init__(self) -> None:
-        fields = self.__dict__
+        fields = _attributes_of(self)
         fields["training"] = True
         for name in ("_parameters", "_buffers", "_modules", *KINDS):
             fields[name] = CountedDict()
@@ -59,9 +65,20 @@ class Module(Hooked):
 
     # Attributes
 
+    @property
+    def __dict__(self) -> dict[str, Any]:
+        """The attributes: they count as changed, because one may be set there."""
+        count_change()
+        return _attributes_of(self)
+
+    @__dict__.setter
+    def __dict__(self, value: dict[str, Any]) -> None:
+        count_change()
+        _set_attributes(self, value)
+
     def __setattr__(self, name: str, value: Any) -> None:
         count_change()
-        fields = self.__dict__
+        fields = _attributes_of(self)
         parameters = fields.get("_parameters")
         if parameters is None:
             if isinstance(value, Handle | Module):
@@ -102,7 +119,7 @@ class Module(Hooked):
 
     @filters_itself
     def __getattr__(self, name: str) -> Any:
-        get = self.__dict__.get
+        get = _attributes_of(self).get
         found = get("_parameters")
         if found is not None:
             if name in found:
@@ -170,7 +187,7 @@ class Module(Hooked):
     @filters_itself
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            fields = self.__dict__
+            fields = _attributes_of(self)
             if not (
                 fields["_forward_pre_hooks"]
                 or fields["_forward_hooks"]

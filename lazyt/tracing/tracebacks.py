@@ -215,7 +215,7 @@ def guard_methods(cls: type, unguarded: Collection[str] = (), make: Callable[...
     Methods and getters in `unguarded` stay as they are.
     """
     for name, f in list(vars(cls).items()):
-        if name.startswith("_") and not name.endswith("__"):
+        if (name.startswith("_") and not name.endswith("__")) or name == "__dict__":
             continue
         if isinstance(f, property):
             accessors: Any = (f.fget, f.fset, f.fdel)
