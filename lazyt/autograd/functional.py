@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -175,11 +176,15 @@ def lifted(tree: Any) -> Any:
     """The tree with tensors for NumPy's arrays; itself if it has none."""
     if isinstance(tree, np.ndarray):
         return hooks.as_tensor(tree, None, ())
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*map(lifted, tree))
-    if isinstance(tree, list | tuple):
-        return type(tree)(map(lifted, tree))
-    return {k: lifted(v) for k, v in tree.items()} if isinstance(tree, dict) else tree
+    if isinstance(tree, dict):
+        made = [*map(lifted, tree.values())]
+        return tree if all(map(is_, made, tree.values())) else dict(zip(tree, made, strict=True))
+    if not isinstance(tree, list | tuple):
+        return tree
+    made = [*map(lifted, tree)]
+    if all(map(is_, made, tree)):
+        return tree
+    return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
 
 
 def value_and_grad(

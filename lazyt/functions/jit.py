@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Sequence
-from types import GetSetDescriptorType, MethodType
+from collections.abc import Callable, Sequence
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-import numpy as np
-
-from lazyt.autograd.functional import flatten, is_at_leaf, lifted, unflatten
+from lazyt.autograd.functional import flatten, is_at_leaf, unflatten
 from lazyt.config import general as settings
 from lazyt.errors import LazytWarning, NotSupportedError
+from lazyt.functions.jit_arguments import Arguments, Lifted, difference, refusal_of_result
+from lazyt.tracing.call_events import Calls, using
 from lazyt.tracing.call_guards import Guards, TooMany, watched
 from lazyt.tracing.call_site import warn
 from lazyt.tracing.input_groups import InputGroup, group_of
@@ -21,7 +21,7 @@ from lazyt.tracing.known_calls import KnownCall, inside, read_before, remember, 
 from lazyt.tracing.record import begin, slot_of
 from lazyt.tracing.refusals import check_function
 from lazyt.tracing.steps import INPUT, hooks, settle
-from lazyt.tracing.tensor_state import Handle, Storage
+from lazyt.tracing.tensor_state import Storage
 from lazyt.tracing.trace import Slot, local
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
@@ -34,16 +34,24 @@ __all__ = ["jit"]
 MOST_KEYS = 256
 # Who is lazyt's behind the functions that meet an argument: `bind_input`, `_met`, `_call` and `__call__`.
 CALLERS = 4
+# Frames of lazyt's around a function that calls itself.
+FRAMES = 6
 # What a function reads by itself is met together at so many places: a function is written for each.
 MOST_GROUPS = 256
 # What is done twice in a row is done each time.
 TWICE = 2
+# So many calls in a row may have arguments that are new, before the function is called plainly for a while.
+FRESH = 32
 # So often what the function reads may be found to have changed, before it is only called.
 CHANGES = 16
-_ARRAYS = (
-    "it makes a tensor of a large array of NumPy, whose changes are not seen; make that a tensor outside, "
-    "or read-only (a.flags.writeable = False)"
-)
+_NEW = "arguments that are no tensors are new at each call; pass what changes as a tensor"
+# A function that gains nothing from `jit` is called plainly so often, then tried again; each time twice as often.
+FIRST_REST, LONGEST_REST = 16, 4096
+# In microseconds: a call that is taken from memory, each value that it compares or meets, each result; and each step
+# and each other call of a function that are saved. Where less is saved it is not worth it. What else a function does is
+# seen in the time that its recording took, which is many times that of a plain call.
+TAKEN, COMPARED, MET, RETURNED, STEP, SAVED = 1.6, 0.03, 0.5, 0.8, 0.33, 0.12
+SLOWED = 100
 
 
 def jit(f: Callable[..., Any]) -> Any:
@@ -56,13 +64,15 @@ def jit(f: Callable[..., Any]) -> Any:
 
     What `f` reads beside its arguments is read anew: parameters of a module, tensors of enclosing functions. When a
     name, a variable, an attribute, an element or a key that it reads has become another object or number, `f` is called
-    again. Not seen are attributes of Python modules, and what other libraries keep. What `f` writes in place is written
-    again; lists and dictionaries among the arguments come as copies.
+    again. What `f` writes in place is written again.
 
     `f` is called each time, as without `jit`, if it reads a value, draws random numbers, keeps a value in something
-    else than its results (`backward()` does, `lt.grad` does not), or writes into a tensor with gradients. A
-    LazytWarning says so at the second call. So a training step gains nothing; it records as it is. The same holds,
-    without a warning, for results that share memory and for custom functions, hooks and prints inside.
+    else than its results (`backward()` does, `lt.grad` does not), writes into a tensor with gradients, runs hooks of
+    modules, or uses anything that is not known to be watched: iterators, files, clocks, `print`, `os.environ`, random
+    numbers of Python's and NumPy's, weak references, imports inside. A LazytWarning says so at the second such call. So
+    a training step gains nothing; it records as it is. The same holds, without a warning, for results that share
+    memory, and for custom functions and effects inside. A function that takes no longer than to look up what it did is
+    called plainly too.
 
     `repr` says how many calls are remembered, and why the last one was not.
 
@@ -97,9 +107,17 @@ class Jitted:
         self._reason = ""
         self._row = 0  # refusals in a row
         self._warned = False
+        self._small = False  # whether its Python takes no longer than a call that is remembered
+        self._plain = 0  # how often it is called plainly from now on
+        self._rest = 0
+        self._fresh = 0  # new sets of arguments in a row
+        self._recursive = False  # whether it calls itself
+        self._called: dict[int, int] = {}  # traces that record it now, by id, and how deep it is in itself there
 
     def __repr__(self) -> str:
         why = f"; the last one was not: {self._reason}" if self._reason else ""
+        if self._small and not why:
+            why = "; it is called plainly, which takes no longer"
         return f"<jit of {self._name()}: {self._remembered} calls remembered{why}>"
 
     def _refuse(self, why: str, surely: bool = False) -> None:
@@ -109,6 +127,10 @@ class Jitted:
             self._warned = True
             warn(f"jit: {self._name()} is called each time: {why}", LazytWarning)
         self._reason = why
+
+    def _rest_a_while(self) -> None:
+        """Call the function plainly for some time."""
+        self._plain = self._rest = min(max(2 * self._rest, FIRST_REST), LONGEST_REST)
 
     def _name(self) -> str:
         return getattr(self.__wrapped__, "__qualname__", type(self.__wrapped__).__name__)
@@ -125,20 +147,31 @@ class Jitted:
             if entry.holds():
                 entry.outer = (*entry.outer, *outer)
                 entry.groups = {}
-                return "it read something for the first time"
+                first = "it read something for the first time"
+                return first if outer else "it writes what it reads, which is undone between its calls"
         elif self._changes > CHANGES:
             return self._reason
+        else:
+            self._fresh += 1
+            if self._fresh > FRESH:
+                self._refuse(_NEW, True)
+                self._rest_a_while()
+                return self._reason
         if len(self._entries) >= MOST_KEYS:
             self._entries.clear()
-        objects = _objects(call)
+        objects = Arguments(*call).objects
         try:
             made = self._entries[key] = _Entry(watched([self.__wrapped__, *objects]), outer)
         except TooMany:
             self._changes = CHANGES + 1
             self._refuse("it reaches too many objects to see whether they change", True)
             return self._reason
-        # NOTE: an argument that is an object lives no longer for this.
-        made.arguments = [ref(x, lambda _: self._entries.pop(key, None)) for x in objects if _is_referred_to(x)]
+        # NOTE: an argument that is an object lives no longer for this; another that has its id then has no entry.
+        made.arguments = [_lasting(x, lambda _: self._entries.pop(key, None)) for x in objects]
+        if what := made.guards.refusal(()):
+            self._refuse(using(what))
+            self._rest_a_while()
+            return self._reason
         return "it was called for the first time" if entry is None else f"{entry.guards.changed()} has changed"
 
     def __reduce__(self) -> Any:
@@ -154,26 +187,56 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`f(*args, **kwargs)`, recorded at once where it was called so before."""
         try:
-            return self._call(args, kwargs)
+            plain = not kwargs
+            for x in args:
+                if type(x) is not hooks.tensor:
+                    plain = False
+                    break
+            if plain:
+                if self._plain and not self._recursive and not settings["verify"]:
+                    self._plain -= 1
+                    return self.__wrapped__(*args)
+                tr = local.trace
+                if self._called and id(tr) in self._called:
+                    return self._again(args, kwargs)
+                return self._call(tr, args, kwargs, args, len(args), None)
+            given = Arguments(args, kwargs)
+            if not given.arrays:
+                return self._given(args, kwargs, given)
+            lifted = Lifted(args, kwargs)
+            try:
+                return self._given(lifted.args, lifted.kwargs, Arguments(lifted.args, lifted.kwargs))
+            finally:
+                lifted.put_back()
         except Exception as error:
             filter_traceback(error, True, "jit")
             raise
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _given(self, args: Any, kwargs: Any, given: Arguments) -> Any:
         tr = local.trace
-        plain, lifts = not kwargs, bool(kwargs)
-        for x in args:
-            if type(x) is not hooks.tensor:
-                lifts = True
-                break
-        if lifts:
-            plain = plain and {*map(type, args)} <= {hooks.tensor, np.ndarray}
-            args, kwargs = lifted((args, kwargs))
+        if self._called and id(tr) in self._called:
+            return self._again(args, kwargs)
+        return self._call(tr, args, kwargs, given.tensors, given.key, given)
+
+    def _again(self, args: Any, kwargs: Any) -> Any:
+        """The function, called by itself: lazyt's frames around it do not count for the limit on recursion."""
+        self._recursive = True
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(limit + FRAMES)
+        try:
+            return self.__wrapped__(*args, **kwargs)
+        finally:
+            sys.setrecursionlimit(limit)
+
+    def _call(
+        self, tr: Trace, args: tuple[Any, ...], kwargs: dict[str, Any], values: Sequence[Any], key: Any,
+        given: Arguments | None,
+    ) -> Any:  # fmt: skip
         if tr.watched or tr.eager or not settings["jit"]:
             return self.__wrapped__(*args, **kwargs)
-        values: Sequence[Any]
-        key: Any
-        values, key = (args, len(args)) if plain else _flattened(args, kwargs)
+        if self._plain and not settings["verify"]:
+            self._plain -= 1
+            return self._again(args, kwargs) if self._recursive else self.__wrapped__(*args, **kwargs)
         pos = tr.pos
         if pos.cut or pos.index >= tr.bound:
             begin()
@@ -181,6 +244,7 @@ class Jitted:
         if entry is not None and not entry.guards.hold():
             entry = None
         known = None
+        ours: Any = () if entry is None else entry.ours(values, given)
         busy = tr.busy
         tr.busy = True
         try:
@@ -192,19 +256,21 @@ class Jitted:
             if start.mode is not tr.mode:
                 settle(tr)
                 start = tr.pos
-            ext = tr.ext
             if entry is not None and start.known_calls is not None:
-                known = start.known_calls.get((entry.token, ext, *slots))
+                known = start.known_calls.get((entry.token, tr.ext, *slots, *ours))
                 if known is not None and not settings["verify"]:
                     made = known.take(tr, values)
                     if made is not None:
+                        self._fresh = 0
+                        if self._small:
+                            self._rest_a_while()
                         return made[0] if known.alone else unflatten(known.tree, made)
                     known = None
         finally:
             tr.busy = busy
         if tr.pos is not start:
             return self.__wrapped__(*args, **kwargs)  # a handler of signals has recorded meanwhile
-        return _Recorded(self, tr, key, entry, values, slots, start, ext).call(args, kwargs, known)
+        return _Recorded(self, tr, key, entry, values, slots, start, given, ours).call(args, kwargs, known)
 
 
 class _Recorded:
@@ -212,34 +278,52 @@ class _Recorded:
 
     def __init__(
         self, jitted: Jitted, tr: Trace, key: Any, entry: _Entry | None, values: Sequence[Any], slots: list[Slot],
-        start: Step, ext: Any,
+        start: Step, given: Arguments | None, ours: Any,
     ) -> None:  # fmt: skip
         self.jitted, self.tr, self.key, self.entry = jitted, tr, key, entry
-        self.values, self.slots, self.start, self.ext = values, slots, start, ext
+        self.values, self.slots, self.start, self.ext = values, slots, start, tr.ext
+        self.given, self.ours = given, ours
         self.writes = [_holder(x)._writes for x in values]
-        self.hosts: list[Any] = []  # arrays of NumPy that the function made tensors of
+        self.calls = Calls(frozenset() if entry is None else entry.guards.tensors)
 
     def call(self, args: Any, kwargs: Any, known: KnownCall | None) -> Any:
         """What the function returns; what it recorded is remembered when nothing new was met."""
-        tr, jitted = self.tr, self.jitted
+        tr, jitted, f = self.tr, self.jitted, self.jitted.__wrapped__
         outer, number, mode = tr.impure, tr.number, tr.mode
         found: list[str] = []
         tr.impure = found
-        hosts, tr.hosts = tr.hosts, self.hosts
+        jitted._called[id(tr)] = jitted._called.get(id(tr), 0) + 1
         try:
-            out = jitted.__wrapped__(*args, **kwargs)
+            if self.entry is not None:
+                self.calls.begin()
+            out = f(*args, **kwargs)
         finally:
+            self.calls.end()
             tr.impure = outer
-            tr.hosts = hosts
+            jitted._called[id(tr)] -= 1
+            if not jitted._called[id(tr)]:
+                del jitted._called[id(tr)]
             if outer is not None:
                 outer += found
-                hosts += self.hosts
         steps = steps_since(tr, self.start)
         if found:
             jitted._refuse(found[0])
             return out
         if tr.number != number:
             jitted._refuse("it computes what is pending, by a sync inside")
+            return out
+        if self.given is not None and not self.given.are(args, kwargs):
+            jitted._refuse("it writes into a list, a dictionary or a set among its arguments")
+            jitted._rest_a_while()
+            return out
+        if self.entry is not None and (why := self.calls.refusal(self.entry.guards, self.values)):
+            jitted._refuse(why)
+            if jitted._row >= TWICE:
+                jitted._rest_a_while()
+            return out
+        if self.entry is not None and (why := refusal_of_result(out, self._was_there)):
+            jitted._refuse(why)
+            jitted._rest_a_while()
             return out
         if steps is None or self.start.parent is None or tr.mode is not mode:
             jitted._reason = "it begins a program without a tensor among its arguments, or changes a mode"
@@ -253,20 +337,44 @@ class _Recorded:
             jitted._refuse(kept)
             return out
         if known is not None and known.last is not tr.pos:
-            raise NotSupportedError(
-                f"not supported: {jitted!r} recorded other steps than before with the same arguments: it reads "
-                "something whose changes are not seen; pass that as an argument"
-            )
+            raise self._different("steps")
         made = self._known(steps, results, tree, (args, kwargs))
+        if known is not None and isinstance(made, KnownCall) and (what := difference(known, made)):
+            raise self._different(what)
         if isinstance(made, str):
             jitted._reason = made
         else:
-            jitted._reason = ""
-            jitted._changes = 0
-            jitted._row = 0
-            jitted._remembered += known is None
-            remember(self.start, (self.entry.token, self.ext, *self.slots), made)  # type: ignore[union-attr]
+            self._remember(made, known is None)
         return out
+
+    def _different(self, what: str) -> NotSupportedError:
+        return NotSupportedError(
+            f"not supported: {self.jitted!r} recorded other {what} than before with the same arguments: it reads "
+            "something whose changes are not seen; pass that as an argument"
+        )
+
+    def _remember(self, made: KnownCall, is_new: bool) -> None:
+        jitted, entry = self.jitted, self.entry
+        assert entry is not None
+        jitted._reason = ""
+        jitted._changes = 0
+        jitted._row = 0
+        jitted._remembered += is_new
+        remember(self.start, (entry.token, self.ext, *self.slots, *self.ours), made)
+        costs = TAKEN + COMPARED * entry.guards.size + MET * len(entry.outer) + RETURNED * len(made.results)
+        steps, calls = len(made.steps), self.calls
+        saved = STEP * steps + SAVED * max(calls.number - steps, 0)
+        jitted._small = costs > max(saved, 1e6 * calls.took / SLOWED)
+        if jitted._small:
+            jitted._rest_a_while()
+        else:
+            jitted._rest = 0
+
+    def _was_there(self, x: int) -> bool:
+        """Whether an object, by its id, was there before the call."""
+        given = self.given
+        there = self.entry is not None and x in self.entry.guards.reached
+        return there or (given is not None and (x in given.containers or x in map(id, given.objects)))
 
     def _known(self, steps: list[Step], results: list[Any], tree: Any, call: Any) -> KnownCall | str:
         """The call, or why it is not remembered."""
@@ -289,9 +397,6 @@ class _Recorded:
 
     def _with_results(self, known: KnownCall, results: list[Any], tree: Any) -> KnownCall | str:
         assert self.entry is not None
-        if any(r() is a for a in self.hosts for r in self.entry.guards.arrays):
-            self.jitted._refuse(_ARRAYS)
-            return _ARRAYS
         tr, first = self.tr, self.start.index + 1
         shared: set[Any] = set()
         before: dict[int, int] = {}
@@ -303,7 +408,7 @@ class _Recorded:
                 continue
             slot, st = slot_of(tr, h), h._storage
             base = slot if st is None else st._slot
-            if h._meta is not None or (st is not None and st._meta is not None):
+            if h._meta is not None or (st is not None and st._meta is not None) or type(h) is not hooks.tensor:
                 return "a result is a leaf"
             if base is None or base.step.index < first or slot.step.index < first:
                 return "a result was there before, or is a view of what was"
@@ -334,6 +439,18 @@ class _Entry:
         """Whether all of it is what it was."""
         return self.guards.hold()
 
+    def ours(self, values: Sequence[Any], given: Arguments | None) -> Sequence[Any]:
+        """The ids of tensors and containers among the arguments that the function also reads by itself.
+
+        What it does may depend on which they are (`x is w`).
+        """
+        tensors, found = self.guards.tensors, []
+        if tensors and not tensors.isdisjoint(map(id, values)):
+            found += [(i, id(x)) for i, x in enumerate(values) if id(x) in tensors]
+        if given is not None and given.containers:
+            found += [(n, x) for x, n in given.containers.items() if x in self.guards.reached]
+        return found
+
     def met(self, tr: Trace) -> list[Slot]:
         """The slots of `outer` in this trace."""
         key = start, ext = tr.pos, tr.ext
@@ -358,57 +475,12 @@ def _met(tr: Trace, values: Sequence[Any]) -> list[Slot]:
     return found
 
 
-def _flattened(args: Any, kwargs: Any) -> tuple[list[Handle], Any]:
-    """The tensors of arguments, and what the others are."""
-    found: list[Handle] = []
-    key: list[Any] = []
-    _walk((args, kwargs), found, key)
-    return found, tuple(key)
-
-
-def _walk(x: Any, found: list[Handle], key: list[Any]) -> None:
-    kind = type(x)
-    if isinstance(x, Handle):
-        found.append(x)
-        key.append(Handle)
-    elif isinstance(x, tuple | list):
-        key += (kind, len(x))
-        for v in x:
-            _walk(v, found, key)
-    elif isinstance(x, dict):
-        key += (kind, *x, *map(type, x))
-        for v in x.values():
-            _walk(v, found, key)
-    elif isinstance(x, slice):
-        key.append(kind)
-        _walk((x.start, x.stop, x.step), found, key)
-    elif not isinstance(x, Hashable):
-        raise TypeError(f"jit: an argument must be a tensor, a nest of them, or hashable, not {kind.__name__!r}")
-    else:
-        # NOTE: 0.0 is not -0.0, and NaN is NaN.
-        number = isinstance(x, float | complex | np.generic)
-        key += (kind, repr(x) if number else ref(x) if _is_referred_to(x) else x)
-
-
-def _is_referred_to(x: Any) -> bool:
-    """Whether an argument is known by a weak reference: an object of a class of the user's."""
-    return type(type(x).__dict__.get("__weakref__", getattr(type(x), "__weakref__", None))) is GetSetDescriptorType
-
-
-def _objects(call: Any) -> list[Any]:
-    """The arguments that are objects: their attributes are read too."""
-    found: list[Handle] = []
-    tree = flatten(call, found)
-    todo, objects = [tree], []
-    while todo:
-        x = todo.pop()
-        if isinstance(x, tuple | list):
-            todo += x
-        elif isinstance(x, dict):
-            todo += x.values()
-        elif not is_at_leaf(x):
-            objects.append(x)
-    return objects
+def _lasting(x: Any, gone: Callable[[Any], Any]) -> Any:
+    """A weak reference to an object, with a callback; the object where it has none."""
+    try:
+        return ref(x, gone)
+    except TypeError:
+        return x
 
 
 def _kept(tr: Trace, first: int, results: Sequence[Any]) -> str:

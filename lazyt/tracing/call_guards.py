@@ -1,39 +1,51 @@
 """What a function reads beside its arguments: names, variables of enclosing functions, attributes.
 
 `watched` finds them once, from the function and whatever it reaches: functions of the user's that it names, their code,
-modules of `lazyt.nn`, other objects and their classes, lists, dictionaries, sets, small arrays of NumPy. A guard is a
-namespace and what was in it: objects are compared by identity, numbers and texts by value. What is in a tensor is not
-looked at.
+modules of `lazyt.nn`, other objects and their classes, lists, dictionaries, sets, small arrays of NumPy, attributes of
+the user's Python modules. A guard is a namespace and what was in it: objects are compared by identity, numbers and
+texts by value. What is in a tensor is not looked at.
 
-Not looked into: lazyt's own functions, NumPy's and the standard library's, and attributes of Python modules. Arrays of
-NumPy that are large and may be written are only listed (`Guards.arrays`).
+Objects of kinds that are not known to be watched (watchable.py) are listed with the names that lead to them: a function
+that uses one of these names is not remembered (`Guards.refusal`). Attributes of lazyt's, NumPy's and the standard
+library's modules are taken for constant.
 """
 
 from __future__ import annotations
 
+import abc
 import builtins
+import collections
+import dis
 import functools
+import gc
 import itertools
 import sys
+import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from lazyt.tracing import watchable
 from lazyt.tracing.tensor_state import Holder
 from lazyt.tracing.trace import whole_array
+from lazyt.tracing.watchable import (
+    PLAIN,
+    is_fixed,
+    is_library,
+    is_pure,
+    parts_of,
+    refusal_of_class,
+    refusal_of_function,
+    refusal_of_kind,
+)  # fmt: skip
 
 # Kinds of which equal values mean the same.
 _PLAIN = (bool, int, float, complex, str, bytes, np.dtype, np.generic)
-_LIBRARIES = frozenset(("lazyt", "numpy", "torch", "jax"))
-# Of the standard library, by module and name: objects with attributes, and what to read of others.
-_ATTRIBUTES = frozenset({
-    ("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local"), ("collections", "UserDict"),
-    ("collections", "UserList"),
-})  # fmt: skip
+# By module and name, what to read of objects that have more than attributes.
 _CONTENTS = {
     ("builtins", "set"): "*{n}", ("builtins", "bytearray"): "bytes({n})", ("collections", "deque"): "*{n}",
     ("_contextvars", "ContextVar"): "{n}.get(END)",
@@ -48,10 +60,20 @@ _OF_CLASSES = frozenset({
 FEW = 12  # attributes of a class that are read one by one
 MOST = 20_000  # objects that are looked into
 SMALL = 1024  # bytes of an array that is compared
-MANY = 1000  # keys of a dictionary that are not compared
 _END = object()
-# Not looked into: a proxy may be of an object that is there no more.
-_DEAD = frozenset((type(None), weakref.ProxyType, weakref.CallableProxyType))
+_ARRAY = (
+    "a large array of NumPy, whose changes are not seen; make that a tensor outside, or read-only "
+    "(a.flags.writeable = False)"
+)
+_NAMES = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL"))
+_PROXIES = frozenset((weakref.ProxyType, weakref.CallableProxyType))  # no question is asked of one: it may be dead
+_LOCAL = threading.local
+_VIEWS: Any = type({}.keys()), type({}.values()), type({}.items())
+# Attributes that lazyt reads of objects of a user's class, and names by which a function may read any attribute.
+_READ_BY_LAZYT = frozenset(("forward", "extra_repr"))
+ANY_NAME = frozenset((
+    "__dict__", "__getattribute__", "asdict", "astuple", "attrgetter", "fields", "getattr", "methodcaller", "vars",
+))  # fmt: skip
 _EMPTY = types.CellType()
 # A variable, an attribute or an object is there no more, or another thread changes a namespace.
 _GONE = (ValueError, AttributeError, KeyError, TypeError, RuntimeError, ReferenceError)
@@ -108,13 +130,26 @@ class Namespace(NamedTuple):
 class Guards:
     """Namespaces, and what was in them."""
 
-    __slots__ = ("_always", "_changes", "_counted", "arrays")
+    __slots__ = ("_always", "_changes", "_counted", "codes", "reached", "suspects", "tensors")
 
-    def __init__(self, counted: list[Namespace], others: list[Namespace], changes: int, arrays: list[Any]) -> None:
+    def __init__(self, counted: list[Namespace], others: list[Namespace], changes: int) -> None:
         # What counts its changes is not looked at while there are none.
         self._counted, self._always = _Group(counted), _Group(others) if others else None
         self._changes = changes
-        self.arrays = arrays  # what may change unseen
+        self.codes: set[int] = set()  # of the functions whose names are among these, by id
+        self.reached: set[int] = set()  # all objects that were looked into, by id
+        self.tensors: set[int] = set()  # tensors among them, by id
+        # What is not watched: the names that lead to it, and what it is.
+        self.suspects: list[tuple[frozenset[str], str]] = []
+
+    @property
+    def size(self) -> int:
+        """How many values are compared at each call."""
+        return 0 if self._always is None else len(self._always.kept)
+
+    def refusal(self, names: Collection[str]) -> str:
+        """What a function that uses these names may use that is not watched; '' if nothing."""
+        return next((what for ways, what in self.suspects if not ways or not ways.isdisjoint(names)), "")
 
     def hold(self) -> bool:
         """Whether all in them is as it was."""
@@ -127,7 +162,7 @@ class Guards:
 
     def changed(self) -> str:
         """What is not."""
-        return self._counted.changed() or (self._always is not None and self._always.changed()) or "nothing"
+        return self._counted.changed() or (self._always is not None and self._always.changed()) or "what it reads"
 
 
 class _Group:
@@ -139,7 +174,12 @@ class _Group:
         self.namespaces = namespaces
         # NOTE: END stands behind each that varies: no element passes from one to the next unseen.
         parts = [", ".join((*n.texts, *["END"] * n.varies)).format(n=f"n{i}") for i, n in enumerate(namespaces)]
-        space = {f"n{i}": n.space for i, n in enumerate(namespaces)} | {"END": _END, "contents": _contents}
+        space = {f"n{i}": n.space for i, n in enumerate(namespaces)} | {
+            "END": _END,
+            "contents": _contents,
+            "attributes": _attributes,
+            "cached": _cached,
+        }
         self.read: Callable[[], list[Any]] = eval(
             compile(f"lambda: [{', '.join(parts)}]", "<lazyt guards>", "eval"), space
         )
@@ -178,22 +218,23 @@ def _contents(cell: types.CellType) -> Any:
     return cell.cell_contents if cell != _EMPTY else _END
 
 
-def _is_library(module: object) -> bool:
-    name = str(module).partition(".")[0]
-    own = name in _LIBRARIES or name in sys.stdlib_module_names
-    return own and name != "__main__" and not str(module).startswith("lazyt.testing")
+def _all_codes(code: types.CodeType) -> Iterable[types.CodeType]:
+    """The code of a function, and of those inside."""
+    yield code
+    for x in code.co_consts:
+        if isinstance(x, types.CodeType):
+            yield from _all_codes(x)
+
+
+def names_of(code: types.CodeType) -> set[str]:
+    """Names by which code may find objects, variables of enclosing functions and its own name included."""
+    return {code.co_name, *code.co_names, *code.co_freevars, *code.co_cellvars}
 
 
 def _names(code: types.CodeType) -> Iterable[str]:
     """The names that a function's code looks for in its module, those of functions inside included."""
-    import dis
-
-    for i in dis.get_instructions(code):
-        if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield i.argval
-    for x in code.co_consts:
-        if isinstance(x, types.CodeType):
-            yield from _names(x)
+    for c in _all_codes(code):
+        yield from (i.argval for i in dis.get_instructions(c) if i.opname in _NAMES)
 
 
 class _Watch:
@@ -202,144 +243,315 @@ class _Watch:
         self.others: list[Namespace] = []
         self.seen: dict[int, Any] = {}
         self.names: set[tuple[int, str]] = set()
-        self.todo: list[Any] = []
-        self.arrays: list[weakref.ref[Any]] = []
+        # Objects to look at, and how each is found: by a name, in another object (its id), or without either.
+        self.todo: list[tuple[Any, str | int | None]] = []
+        self.ways: dict[int, set[str | int | None]] = {}
+        self.at: int | None = None
+        self.refused: dict[int, str] = {}
+        self.tensors: set[int] = set()
+        self.codes: dict[int, types.CodeType] = {}
+        self.used: set[str] = set()
+        self.modules: list[types.ModuleType] = []
 
     def reach(self, roots: Iterable[Any]) -> Guards:
         changes = counts[0]
-        self.todo.extend(roots)
+        self._go(*roots)
         while self.todo:
-            x = self.todo.pop()
-            if id(x) in self.seen or type(x) in _DEAD or isinstance(x, (*_PLAIN, Holder, types.ModuleType)):
-                continue
-            if len(self.seen) >= MOST:
-                raise TooMany
-            self.seen[id(x)] = x
+            while self.todo:
+                self._next(*self.todo.pop())
+            for m in self.modules:
+                self._attributes_of(m)
+        guards = Guards(self.counted, self.others, changes)
+        guards.codes, guards.reached, guards.tensors = {*self.codes}, {*self.seen}, self.tensors
+        guards.suspects = [
+            (frozenset(found), what) for x, what in self.refused.items() for found in self._leading_to(x)
+        ]
+        return guards
+
+    def _next(self, x: Any, way: str | int | None) -> None:
+        if type(x) in _PROXIES:
+            self.refused[id(x)] = "a weak reference"
+        elif is_fixed(x):
+            return
+        elif isinstance(x, Holder):
+            self.tensors.add(id(x))
+            return
+        self.ways.setdefault(id(x), set()).add(way)
+        if id(x) in self.seen:
+            return
+        if len(self.seen) >= MOST:
+            raise TooMany
+        self.seen[id(x)], self.at = x, id(x)
+        if type(x) not in _PROXIES:
             self._look(x)
-        return Guards(self.counted, self.others, changes, self.arrays)
+
+    def _go(self, *found: Any) -> None:
+        """Look at what is in the present object, wherever that is used."""
+        self.todo += [(x, self.at) for x in found if type(x) not in PLAIN]
+
+    def _go_by(self, name: str, x: Any) -> None:
+        """Look at what is found by a name, `.name` of an attribute."""
+        if type(x) not in PLAIN:
+            self.todo.append((x, name))
+
+    def _refuse(self, what: str) -> None:
+        assert self.at is not None
+        if what:
+            self.refused[self.at] = what
+
+    def _leading_to(self, x: int) -> Iterable[set[str]]:
+        """The names that lead to an object, as one set; an empty one where none is needed."""
+        todo, seen, found = [x], {x}, set[str]()
+        while todo:
+            for way in self.ways[todo.pop()]:
+                if way is None:
+                    return [set()]
+                if isinstance(way, str):
+                    found.add(way.removeprefix("."))
+                    found |= ANY_NAME if way.startswith(".") else set()
+                elif way not in seen:
+                    seen.add(way)
+                    todo.append(way)
+        return [found] if found else []
 
     def _look(self, x: Any) -> None:
         match x:
             case types.FunctionType():
                 self._function(x)
             case types.MethodType():
-                self.todo += (x.__func__, x.__self__)
+                self._go(x.__func__, x.__self__)
+            case types.BuiltinFunctionType() | types.MethodWrapperType() | watchable.DISPATCHER():
+                owner = getattr(x, "__self__", None)
+                if owner is None or isinstance(owner, types.ModuleType):
+                    self._refuse(refusal_of_function(x))
+                else:
+                    self._go(owner)
             case functools.partial():
-                self.todo += (x.func, *x.args, *x.keywords.values())
+                self._go(x.func, *x.args, *x.keywords.values())
+                self._own(x, vars(x))
             case type():
                 self._class(x)
+            case types.ModuleType():
+                self._module(x)
             case dict():
-                texts = _ITEMS if len(x) <= MANY else ("len({n})", "*{n}.values()")
-                self._add(x, texts, "a dictionary", isinstance(x, CountedDict))
-                self.todo += x.values()
+                self._add(x, _ITEMS, "a dictionary", isinstance(x, CountedDict))
+                self._go(*x, *x.values(), x.default_factory if isinstance(x, collections.defaultdict) else None)
             case list():
                 self._add(x, ("*{n}",), "a list")
-                self.todo += x
+                self._go(*x)
             case tuple() | frozenset():
-                self.todo += x
+                self._go(*x)
             case np.ndarray():
                 self._array(x)
+            case slice():
+                self._go(x.start, x.stop, x.step)
+            case types.MappingProxyType():
+                self._add(x, _ITEMS, "a mapping")
+                self._go(*x.values())
+            case types.CellType():
+                self._cell(x, "of a cell")
+                self._go(*[x.cell_contents for _ in range(x != _EMPTY)])
+            case property() | classmethod() | staticmethod() | functools.cached_property():
+                self._go(*_functions_of(x))
+            case _ if isinstance(x, _VIEWS):
+                self._go(x.mapping)
             case _:
                 self._object(x)
                 return
-        if isinstance(x, dict | list | tuple) and not _is_library(type(x).__module__):
+        if isinstance(x, dict | list | tuple | frozenset) and not is_library(type(x).__module__):
             self._object(x)  # of a class of the user's own
 
     def _add(self, space: Any, texts: Iterable[str], name: str, counted: bool = False) -> None:
         (self.counted if counted else self.others).append(Namespace(space, (*texts,), name))
 
     def _array(self, x: np.ndarray[Any, Any]) -> None:
-        if x.nbytes <= SMALL and not x.dtype.hasobject:
-            self._add(x, ("{n}.tobytes()", "{n}.dtype"), "an array of NumPy")
+        if type(x) is not np.ndarray or x.dtype.hasobject:
+            self._refuse(f"an array of NumPy of {type(x).__name__} and {x.dtype}")
+        elif x.nbytes <= SMALL:
+            self._add(x, ("{n}.tobytes()", "{n}.dtype", "hash({n}.shape)"), "an array of NumPy")
         elif whole_array(x).flags.writeable:
-            self.arrays.append(weakref.ref(whole_array(x)))
+            self._refuse(_ARRAY)
+
+    def _cell(self, cell: types.CellType, name: str) -> None:
+        if id(cell) in self.seen and self.at != id(cell):
+            return
+        self.seen[id(cell)] = cell
+        empty = cell == _EMPTY
+        self._add(cell, ("contents({n})" if empty else "{n}.cell_contents",), f"the variable {name}")
 
     def _function(self, f: types.FunctionType) -> None:
         if (wrapped := f.__dict__.get("__wrapped__")) is not None:
-            self.todo.append(wrapped)
-        if _is_library(f.__module__):
+            self._go(wrapped)
+        held = [c.cell_contents for c in f.__closure__ or () if c != _EMPTY]
+        if is_library(f.__module__):
+            self._refuse(refusal_of_function(f))
+            self._go(*filter(_may_be_given, held))
             return
+        self.codes.update((id(c), c) for c in _all_codes(f.__code__))
+        for c in _all_codes(f.__code__):
+            self.used |= names_of(c)
+            self.used.update(x for x in c.co_consts if type(x) is str)
         given = [f"{{n}}.{x}" for x in ("__defaults__", "__kwdefaults__") if getattr(f, x) is not None]
         self._add(f, ("{n}.__code__", *given), f"the function {f.__qualname__!r}")
         if f.__dict__:
             self._add(f.__dict__, _ITEMS, f"an attribute of the function {f.__qualname__!r}")
-            self.todo += f.__dict__.values()
+            for k, v in f.__dict__.items():
+                self._go_by(f".{k}", v)
         space = f.__globals__
         for name in dict.fromkeys(_names(f.__code__)):
-            if (name in space or not hasattr(builtins, name)) and (id(space), name) not in self.names:
+            if (id(space), name) not in self.names:
                 self.names.add((id(space), name))
                 self._add(space, (f"{{n}}.get({name!r}, END)",), f"the name {name!r}")
-                self.todo.append(space.get(name))
+            self._go_by(name, space[name] if name in space else getattr(builtins, name, None))
         for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
-            if id(cell) not in self.seen:
-                self.seen[id(cell)] = cell
-                empty = cell == _EMPTY
-                self._add(cell, ("contents({n})" if empty else "{n}.cell_contents",), f"the variable {name!r}")
-                self.todo.append(None if empty else cell.cell_contents)
-        self.todo += (f.__defaults__, f.__kwdefaults__)
+            self._cell(cell, repr(name))
+            if cell != _EMPTY:
+                self._go_by(name, cell.cell_contents)
+        self._go(f.__defaults__, f.__kwdefaults__)
+
+    def _module(self, m: types.ModuleType) -> None:
+        if is_library(m.__name__) and sys.modules.get(m.__name__, m) is m:
+            self._refuse("" if is_pure(m.__name__) else f"the module {m.__name__!r}")
+            if m.__name__.startswith("lazyt"):
+                return
+        else:
+            self._add(m.__dict__, ("len({n})",), f"an attribute of the module {m.__name__!r}")
+        self.modules.append(m)
+
+    def _attributes_of(self, m: types.ModuleType) -> None:
+        """Look at what is in a module under the names that functions use."""
+        space, library = m.__dict__, is_library(m.__name__)
+        if library:
+            for name, x in parts_of(m, self.used).items():
+                if id(x) not in self.seen:
+                    self._go_by(f".{name}", x)
+            return
+        for name in [x for x in self.used if x in space and (id(space), x) not in self.names]:
+            self.names.add((id(space), name))
+            self._add(space, (f"{{n}}.get({name!r}, END)",), f"the attribute {name!r} of the module {m.__name__!r}")
+            self._go_by(f".{name}", space[name])
 
     def _class(self, kind: type) -> None:
         """What a class has: its objects are read through it."""
+        if is_library(kind.__module__):
+            self._refuse(refusal_of_class(kind))
+            return
         for base in kind.__mro__:
-            if _is_library(base.__module__) or (base is not kind and id(base) in self.seen):
+            if is_library(base.__module__) or (base is not kind and id(base) in self.seen):
                 continue
             self.seen[id(base)] = base
+            if base is not kind:
+                self.ways.setdefault(id(base), set()).add(self.at)
             space, n = _referred(base)
             names = [x for x in vars(base) if x not in _OF_CLASSES]
             own = [f"{n}.__dict__[{x!r}]" for x in names]
             texts = (f"len({n}.__dict__)", *own) if len(own) <= FEW else (f"*{n}.__dict__", f"*{n}.__dict__.values()")
             self._add(space, texts, f"an attribute of the class {base.__name__!r}")
-            self.todo += map(_function_of, vars(base).values())
-        self.todo.append(type(kind))
+            for name in names:
+                self._attribute(name, vars(base)[name])
+        if isinstance(kind, abc.ABCMeta):
+            self._add(abc, ("{n}.get_cache_token()",), "a class that was registered")
+        if not is_library(type(kind).__module__):
+            self._go(type(kind))
+
+    def _attribute(self, name: str, x: Any, always: bool = False) -> None:
+        """Look at an attribute: Python itself reads some names, and lazyt others."""
+        found = _functions_of(x)
+        if always or name in _READ_BY_LAZYT or (name.startswith("__") and name.endswith("__")):
+            self._go(*found)
+        else:
+            for v in found:
+                self._go_by(f".{name}", v)
+
+    def _own(self, x: Any, attributes: dict[str, Any]) -> None:
+        """Watch the attributes that a user gave to an object of a library's."""
+        space, n = _referred(x)
+        names = [k for k in attributes if not k.startswith("_")]
+        self._add(space, (f"len({n}.__dict__)", *[f"{n}.__dict__.get({k!r}, END)" for k in names]), "an attribute")
+        for name in names:
+            self._go_by(f".{name}", attributes[name])
 
     def _object(self, x: Any) -> None:
         kind = type(x)
-        module, known = kind.__module__, (kind.__module__, kind.__qualname__)
-        own = x.__dict__ if known in _ATTRIBUTES else _attributes(x)
+        own = _attributes(x)
         if isinstance(own, dict) and "__wrapped__" in own:
-            self.todo.append(own["__wrapped__"])
-            if _is_library(module):
+            self._go(own["__wrapped__"])
+            if isinstance(x, functools._lru_cache_wrapper):
+                self._add(x, ("*cached({n})",), "a cache")
+                self._go(*_cached(x))
+            if is_library(kind.__module__):
+                self._own(x, own)
                 return
+        if refused := refusal_of_kind(kind):
+            self._refuse(refused)
+            return
         bases = ((b.__module__, b.__qualname__) for b in kind.__mro__)
         if (text := next((_CONTENTS[b] for b in bases if b in _CONTENTS), None)) is not None:
             self._add(x, (text,), f"a {kind.__name__}")
-            self.todo += x if text == "*{n}" else ()
-        if _is_library(module) and not module.startswith("lazyt.") and known not in _ATTRIBUTES:
-            return
+            if text == "*{n}":
+                self._go(*x)
+            elif text.endswith("get(END)"):
+                self._go(x.get(None))
         space, n = _referred(x)
         name = f"an attribute of a {kind.__name__}"
-        self.todo.append(kind)
+        library = is_library(kind.__module__)
+        if not library:
+            self._go(kind)
         if isinstance(own, dict):
             also = getattr(kind, "counts_changes", None)
-            texts = f"{n}.__class__", f"*{n}.__dict__", f"*{n}.__dict__.values()"
-            self._add(space, texts, name, also is not None)
+            read = f"{n}.__dict__" if also is None else f"attributes({n})"
+            self._add(space, (f"{n}.__class__", f"*{read}", f"*{read}.values()"), name, also is not None)
             left_out = getattr(kind, "unwatched", ())
-            self.todo += (v for k, v in own.items() if k not in left_out)
-            self.todo += also or ()
+            if also is not None and not library:
+                # Not all that sets an attribute of a user's class counts it (`object.__setattr__` does not).
+                texts = [f"{{n}}.get({k!r}, END)" for k in own if k not in kind.counted and k not in left_out]
+                self._add(own, ("len({n})", *texts), name)
+            for k, v in own.items():
+                if k not in left_out:
+                    self._attribute(k, v, library)
+            self._go(*also or ())
         for base in kind.__mro__:
-            if not _is_library(base.__module__):
+            if not is_library(base.__module__):
                 for at, v in vars(base).items():
                     if isinstance(v, types.MemberDescriptorType):
                         self._add(space, (f"getattr({n}, {at!r}, END)",), name)
-                        self.todo.append(getattr(x, at, None))
+                        self._attribute(at, getattr(x, at, None))
 
 
-def _function_of(v: Any) -> Any:
-    """The function behind what a class has."""
+def _cached(x: Any) -> list[Any]:
+    """The results that an `lru_cache` has, among others."""
+    found = [v for r in gc.get_referents(x) for v in (r.values() if isinstance(r, dict) else (r,))]
+    return [v for v in found if type(v).__qualname__ != "_lru_list_elem" and v is not functools._lru_cache_wrapper]
+
+
+def _may_be_given(x: Any) -> bool:
+    """Whether a variable of a function of lazyt's may be a function that a transformation was given."""
+    kind = type(x)
+    if isinstance(x, types.FunctionType | types.MethodType | functools.partial):
+        return True
+    own = kind.__module__.startswith("lazyt.") and not hasattr(kind, "counts_changes") and not hasattr(x, "__wrapped__")
+    return callable(x) and not own and not isinstance(x, type)
+
+
+def _functions_of(v: Any) -> Iterable[Any]:
+    """The functions behind what a class has."""
     match v:
         case classmethod() | staticmethod():
-            return v.__func__
+            return (v.__func__,)
         case property():
-            return v.fget
-        case functools.cached_property():
-            return v.func
-    return v
+            return v.fget, v.fset, v.fdel
+        case functools.cached_property() | functools.partialmethod() | functools.singledispatchmethod():
+            return (v.func,)
+    return (v,)
 
 
 def _attributes(x: Any) -> Any:
     """The dictionary of an object's attributes, without a question to the object."""
     try:
-        return object.__getattribute__(x, "__dict__")
+        if isinstance(x, _LOCAL):
+            return x.__dict__
+        kind = type(x)
+        return kind._attributes_of(x) if hasattr(kind, "counts_changes") else object.__getattribute__(x, "__dict__")
     except AttributeError:
         return None
 

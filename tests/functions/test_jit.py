@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import sys
 import threading
 import weakref
 
@@ -15,7 +16,7 @@ import lazyt as lt
 from lazyt import nn, optim
 from lazyt.config import general
 from lazyt.errors import LazytWarning, NotSupportedError
-from tests.support.jitted import X8, Counted, W, array, same, settled, unseen
+from tests.support.jitted import X8, Counted, W, array, same, settled
 
 B = array(8)
 MODEL = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
@@ -144,10 +145,7 @@ def test_numpy_arrays_come_as_tensors():
     assert set(seen) == {lt.Tensor}
 
 
-def test_an_argument_that_is_neither_is_refused():
-    f = lt.jit(lambda x, y: x)
-    with pytest.raises(TypeError, match=r"jit: an argument must be a tensor, a nest of them, or hashable, not 'set'"):
-        f(lt.ones(2), {1})
+def test_what_is_no_function_is_refused():
     with pytest.raises(TypeError, match="jit: a function is required, not 'int'"):
         lt.jit(3)
 
@@ -385,21 +383,82 @@ def test_the_switch(monkeypatch):
     assert rounds[7] == rounds[6] + 1
 
 
-def test_verify_finds_what_guards_do_not_see(monkeypatch):
-    state = unseen()
-    state.d[0] = 1
-    f = lt.jit(lambda x: x + 1 if state.d[0] == 1 else x * 2)
+# What differs -> a function that reads something unseen: an attribute of lazyt's own module.
+UNSEEN = {
+    "steps": lambda x: x + 1 if lt.unseen == 1 else x * 2,
+    "numbers": lambda x: x * (lt.unseen + 0.5),
+    "constants": lambda x: x + lt.asarray([1.0, lt.unseen]),
+    "results": lambda x: (x + 1, {"n": lt.unseen}),
+}
 
-    def call(verify, changed):
+
+def test_verify_finds_what_guards_do_not_see(monkeypatch):
+    for what, f in UNSEEN.items():
+        jitted = lt.jit(f)
+
+        def call(verify, unseen, jitted=jitted):
+            monkeypatch.setitem(general, "verify", verify)
+            monkeypatch.setattr(lt, "unseen", unseen, raising=False)
+            lt.sync()
+            jitted(lt.ones(2))
+
+        for k in range(6):
+            call(k > 4, 1)
+        with pytest.raises(NotSupportedError, match=f"recorded other {what} than before with the same arguments"):
+            call(True, 2)
+        call(True, 1)
+
+
+def test_verify_finds_a_write_to_another_argument(monkeypatch):
+    def f(x, y):
+        x, y = (x, y) if lt.unseen == 1 else (y, x)
+        x += 1
+        return x * 2, y * 2
+
+    jitted = lt.jit(f)
+
+    def call(verify, unseen):
         monkeypatch.setitem(general, "verify", verify)
-        state.d[0] = 1 + changed
+        monkeypatch.setattr(lt, "unseen", unseen, raising=False)
+        x, y = lt.ones(2), lt.zeros(2)
         lt.sync()
-        f(lt.ones(2))
+        jitted(x, y)
 
     for k in range(6):
-        call(k > 4, False)
-    with pytest.raises(NotSupportedError, match="recorded other steps than before with the same arguments"):
-        call(True, True)
+        call(k > 4, 1)
+    with pytest.raises(NotSupportedError, match="recorded other steps than before"):
+        call(True, 2)
+
+
+def test_a_function_of_few_operations_is_called_plainly():
+    f = lt.jit(lambda x: x * 2 + 1)
+    for _ in range(4):
+        assert f(lt.ones(2)).tolist() == [3.0, 3.0]
+    assert "1 calls remembered; it is called plainly, which takes no longer" in repr(f)
+
+
+def test_another_profiler_keeps_it_from_being_remembered():
+    f, seen = lt.jit(lambda x: lt.tanh(x) * 2), []
+    sys.setprofile(lambda *event: seen.append(event[1]))
+    try:
+        for _ in range(3):
+            f(lt.ones(1)).tolist()
+            lt.sync()
+    except LazytWarning as warning:
+        assert "it runs under a profiler" in str(warning)  # noqa: PT017 - raised by any of the calls
+    finally:
+        sys.setprofile(None)
+    assert seen
+    assert "0 calls remembered; the last one was not: it runs under a profiler" in repr(f)
+
+
+def test_profile_and_trace_functions_are_as_before():
+    f = lt.jit(lambda x: lt.tanh(x) * 2)
+    before = sys.gettrace()
+    for _ in range(3):
+        f(lt.ones(1)).tolist()
+        assert sys.getprofile() is None
+        assert sys.gettrace() is before
 
 
 def test_a_long_loop_is_one_call():
