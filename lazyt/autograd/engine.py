@@ -17,9 +17,9 @@ from lazyt.autograd.hooks import retains_grad
 from lazyt.autograd.parts import Parts, through_hooks
 from lazyt.autograd.reachability import Reach, reach_of
 from lazyt.autograd.saved_segment import EMPTY, Asked, Passed, asked_here, consume, link_synced, retained
-from lazyt.autograd.track import OWN, TRACK
+from lazyt.autograd.track import TRACK
 from lazyt.autograd.transfers import Totals, pull_across
-from lazyt.autograd.vjp_step import BACKWARD as BACKWARD, find_special, ones_of, special_step, vjp_step
+from lazyt.autograd.vjp_step import BACKWARD as BACKWARD, Create, find_special, ones_of, track_step, vjp_step
 from lazyt.errors import AutogradError, NotSupportedError, ShapeError
 from lazyt.ops.definition import OPS, OpDef
 from lazyt.ops.residuals import EARLIER
@@ -55,8 +55,7 @@ def _track(tr: Trace, x: Handle) -> Handle:
         tr.results[s.index] = None
         tr.pos = s
     else:
-        s = special_step(tr, TRACK, (slot,), (OWN,), (), lambda: (slot,))
-        s.requires_grad, s.leaf = True, s
+        s = track_step(tr, slot)
     h = new_tensor(s)
     # NOTE: after a sync this is how it is known again.
     h._meta = Gradient(True, is_leaf=False)
@@ -250,7 +249,7 @@ def take_again(tr: Trace, s: Step) -> list[Handle] | None:
 
 def pull(
     outputs: Sequence[Slot], cotangents: Sequence[Slot], reach: Reach, passed: Passed,
-    is_wanted: Callable[[Gradient], bool], create: bool, retain: bool, keeps: bool, asked: Asked = EMPTY,
+    is_wanted: Callable[[Gradient], bool], create: Create, retain: bool, keeps: bool, asked: Asked = EMPTY,
 ) -> Totals:  # fmt: skip
     """The cotangents of what is wanted, up to other devices: one step, or parts where Python functions take part.
 
@@ -289,7 +288,7 @@ def _refuse_estimates(reach: Reach) -> None:
 
 
 def pull_behind(
-    origin: Slot, ct: Slot, passed: Passed, is_wanted: Callable[[Gradient], bool], create: bool, retain: bool,
+    origin: Slot, ct: Slot, passed: Passed, is_wanted: Callable[[Gradient], bool], create: Create, retain: bool,
     asked: Asked = EMPTY,
 ) -> Totals:  # fmt: skip
     """The cotangents that a value which was made again on this trace hands on."""

@@ -13,7 +13,7 @@ from lazyt.autograd.jvp import close, others_lead_to
 from lazyt.autograd.reachability import reach_of
 from lazyt.autograd.saved_segment import Passed
 from lazyt.autograd.transfers import pull_across
-from lazyt.autograd.vjp_step import zeros_of
+from lazyt.autograd.vjp_step import BY_OTHERS, zeros_of
 from lazyt.errors import AutogradError, DTypeError
 from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef
@@ -111,9 +111,9 @@ def _pulled_back(
             others.append(m)
         return wanted
 
-    totals = engine.pull(outs, cts, reach_of(outs), passed, is_wanted, True, True, keeps=False)
+    totals = engine.pull(outs, cts, reach_of(outs), passed, is_wanted, BY_OTHERS, True, keeps=False)
     tr.busy = busy  # NOTE: a transfer is a sync, which ends this trace
-    pull_across(totals, passed, lambda x, ct, by: engine.pull_behind(x, ct, by, is_wanted, True, True))
+    pull_across(totals, passed, lambda x, ct, by: engine.pull_behind(x, ct, by, is_wanted, BY_OTHERS, True))
     crossed = any(m.crossing is not None for m in totals)
     if (passed or crossed) and not others:
         # Across a sync a graph is kept as if somebody might ask for gradients by other values: there are none.

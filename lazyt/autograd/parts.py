@@ -15,7 +15,7 @@ from lazyt.autograd.reachability import Reach
 from lazyt.autograd.saved_segment import KNOWN, Asked, Passed, asked_here, link_synced, retained
 from lazyt.autograd.track import CUSTOM, TRACK
 from lazyt.autograd.transfers import Totals, add_to
-from lazyt.autograd.vjp_step import BACKWARD, read_by, vjp_step
+from lazyt.autograd.vjp_step import BACKWARD, Create, read_by, vjp_step
 from lazyt.errors import AutogradError, ShapeError
 from lazyt.ops.definition import OPS
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
@@ -43,7 +43,7 @@ class Parts:
     """One backward that Python functions take part in."""
 
     def __init__(
-        self, tr: Trace, passed: Passed, is_wanted: Callable[[Gradient], bool], create: bool, retain: bool,
+        self, tr: Trace, passed: Passed, is_wanted: Callable[[Gradient], bool], create: Create, retain: bool,
         keeps: bool, asked: Asked,
     ) -> None:  # fmt: skip
         self.tr, self.passed, self.is_wanted = tr, passed, is_wanted
@@ -63,7 +63,7 @@ class Parts:
 
     def run(self, outputs: Sequence[Slot], cotangents: Sequence[Handle]) -> Totals:
         """The cotangents of all that is wanted."""
-        before = set_grad_mode(self.create)
+        before = set_grad_mode(bool(self.create))
         try:
             self._discover(outputs)
             for slot, ct in zip(outputs, cotangents, strict=True):
@@ -133,8 +133,10 @@ class Parts:
         found: set[Step] = set()
         for s in sorted({x.step for x in self.through}, key=self._place):
             before = s.operands if s.op is not CUSTOM else inputs_of(s)
+            unknown = s.op is CUSTOM and not before
             before = (*before, *(self.origins[x] for x in s.slots if x in self.origins))
-            if not wanted.isdisjoint(s.slots) or any(
+            # NOTE: what a checkpoint depends on is found out when its function is called again.
+            if unknown or not wanted.isdisjoint(s.slots) or any(
                 isinstance(x, Slot) and x.step in found for x in (*before, *self._inside(s))
             ):
                 found.add(s)
@@ -199,7 +201,7 @@ class Parts:
             for s, ct in zip(step.slots, cts, strict=True):
                 if s in group and ct is not None:
                     add_to(self.totals, m, ct)
-        pairs = rule.pull(tr, step, cts, self.create)
+        pairs = rule.pull(tr, step, cts, bool(self.create))
         self.passed.rules.append(rule)
         new = [s for s, _ in pairs if s not in self.through and s.requires_grad]
         if new:

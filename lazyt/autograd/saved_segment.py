@@ -30,8 +30,9 @@ from lazyt.autograd.reachability import (
     refuse_second_time,
     saved_slots,
 )
-from lazyt.autograd.track import CUSTOM, SAME, TRACK
-from lazyt.errors import NotSupportedError, ThreadError
+from lazyt.autograd.track import CUSTOM, SAME, TRACK, is_tracked
+from lazyt.autograd.vjp_step import track_step
+from lazyt.errors import ThreadError
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import SOURCES
 from lazyt.ops.compression import DRAW, DRAWS
@@ -69,6 +70,7 @@ class Shape:
         self.steps = frozenset(reach.steps)
         # NOTE: only what a backward reaches: the record of a synced value keeps that one's own segment alive.
         self.records = sorted({x.step.index for x in (*reach.leaves, *reach.synced)})
+        self.tracked = [x.step for x in reach.leaves if is_tracked(x)]
         writes = Writes(path)
         # Kept values that were written over, and where: found out when somebody differentiates.
         self.overwritten = {(x, s): f"at {writes.over[x].site}" for x, s, _ in writes.lost(reach.steps)}
@@ -110,6 +112,8 @@ class Segment:
         self.saved: dict[Slot, Data] = {}
         metas = tr.metas
         self.metas = {i: m for i in shape.records if i in metas and (m := metas[i]()) is not None}
+        # NOTE: weakly, because the record of a value that was tracked and synced refers to this segment.
+        self.tracked = {s: ref(m) for s in shape.tracked if (m := self.metas.pop(s.index, None)) is not None}
         # What was asked of values before the sync: Python functions that take their cotangents, records of gradients.
         self.hooks = {x: hooks for x, hooks in tr.slot_hooks.items() if x in shape.reach.through}
         self.retained = {x: ref(m) for x, m in tr.retained.items() if x in shape.reach.through}
@@ -192,17 +196,8 @@ class Segment:
         if s.op is INPUT:
             new[s] = bind_input(tr, Holder(self.inputs[s], self.metas.get(s.index)))
             return
-        if s.op is TRACK:
-            # NOTE: the tensor may be gone: then nobody asks for its gradient, and what is behind it is whole.
-            meta = self.metas.get(s.index)
-            operand: Any = s.operands[0]
-            cuts = s in self.saved and (meta is not None or not operand.requires_grad)
-            if cuts and operand.requires_grad and meta is not None and not meta.is_leaf:
-                raise NotSupportedError(
-                    "not supported: grad and vjp of a function that syncs, by a value with a graph of its own, because "
-                    "that graph would be lost; call it with x.detach(), or take the sync out of it"
-                )
-            new[s] = self._leaf(tr, s, meta) if cuts else advance(tr, SAME, [new[operand]], (), None, None, ())
+        if s.op is TRACK and s in self.saved and not is_tracked(s):
+            new[s] = self._leaf(tr, s, self.metas.get(s.index))
             return
         if all(x in self.saved and not x.requires_grad for x in wanted):
             # NOTE: what else the step gave (another gradient of one backward) nobody asks for, and need not be kept.
@@ -215,11 +210,14 @@ class Segment:
                 put = assign_step(tr, self._leaf(tr, x), new[x.leaf], KEEPS_LEAF)  # type: ignore[index]
                 new[x] = put
             return
-        if s.op is ASSIGN:
+        made: Step
+        if s.op is TRACK:
+            made = self._tracked(tr, s, new[s.operands[0]])
+        elif s.op is ASSIGN:
             # NOTE: of a leaf that was written several times only the last write is repeated.
             old = new.get(s.targets[0], new.get(s.leaf)) if s.targets else None  # type: ignore[arg-type]
             kept = bool(s.statics[0]) and s in self.saved
-            made: Step = assign_step(tr, self._leaf(tr, s) if kept else new[s.operands[0]], old, s.statics[0])
+            made = assign_step(tr, self._leaf(tr, s) if kept else new[s.operands[0]], old, s.statics[0])
             if kept:
                 # NOTE: `known` would stand between the value written and the one whose gradient it has.
                 new[s] = made
@@ -247,6 +245,16 @@ class Segment:
             elif x in self.saved:
                 known = advance(tr, KNOWN, [y, self._leaf(tr, x)], (), None, None, ())
                 new[x] = known
+
+    def _tracked(self, tr: Trace, s: Step, operand: Slot) -> Step:
+        """What s was: the identity of its record; the value alone where nothing asks for gradients by that."""
+        record = self.tracked.get(s)
+        meta = None if record is None else record()
+        if meta is None:
+            return advance(tr, SAME, [operand], (), None, None, ())
+        made = track_step(tr, operand)
+        tr.metas[made.index] = ref(meta)
+        return made
 
     def _op(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
         operands = [new[x] if isinstance(x, Slot) else x for x in s.operands]

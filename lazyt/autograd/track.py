@@ -10,7 +10,7 @@ from lazyt.ops.definition import OpDef
 if TYPE_CHECKING:
     from lazyt.ir.graph import Node
     from lazyt.tracing.lower import Lowered
-    from lazyt.tracing.trace import Step
+    from lazyt.tracing.trace import Slot, Step
 
 
 class Track:
@@ -50,3 +50,13 @@ class Custom:
 SAME = OpDef("track", lambda b, x: b.make("track", (x,), g.Identity(-1 - len(b.nodes), 0), x.shape, x.dtype))
 TRACK, OWN = Track(), True
 CUSTOM = Custom()
+
+
+def is_tracked(x: Slot) -> bool:
+    """Whether x is an identity that a transform gave to a value with a graph of its own."""
+    return x.step.op is TRACK and x.leaf is x and x.step.operands[0].requires_grad  # type: ignore[no-any-return]
+
+
+def has_graph(x: Slot) -> bool:
+    """Whether gradients of x flow on to other values, so that a sync has to keep the graph behind it."""
+    return x.requires_grad and (x.leaf is None or is_tracked(x))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
 from lazyt.autograd.reachability import History, Reach
-from lazyt.autograd.track import TRACK
+from lazyt.autograd.track import OWN, TRACK
 from lazyt.ir.graph import Node
 from lazyt.ops.definition import OPS
 from lazyt.tracing.call_site import user_line, user_site
@@ -117,6 +117,13 @@ def special_step(
             return s
 
 
+def track_step(tr: Trace, slot: Slot) -> Step:
+    """The step whose value is `slot`, as an identity of its own that a transform asks for gradients by."""
+    s = special_step(tr, TRACK, (slot,), (OWN,), (), lambda: (slot,))
+    s.requires_grad, s.leaf = True, s
+    return s
+
+
 def find_special(
     tr: Trace, op: Any, operands: Sequence[Slot], statics: tuple[Any, ...], extra: Any,
     make: Callable[[], Sequence[Slot]],
@@ -142,13 +149,18 @@ def find_special(
     return s
 
 
+# Whether gradients can be differentiated again; BY_OTHERS: by anything but what they are asked for, which is a
+# transform's own.
+Create = bool | str
+BY_OTHERS = "others"
+
 Groups = Sequence[tuple[Slot, ...]]
 Links = Sequence[tuple[Slot, Slot]]
 
 
 def vjp_step(
     tr: Trace, outputs: Sequence[Slot], cotangents: Sequence[Slot], groups: Groups, links: Links,
-    create: bool, retain: bool, reach: Reach,
+    create: Create, retain: bool, reach: Reach,
 ) -> list[Handle]:  # fmt: skip
     """Record one pull-back; checked against freed graphs and overwritten values when it is new."""
     operands = (*outputs, *cotangents, *(x for pair in links for x in pair))
@@ -169,7 +181,9 @@ def vjp_step(
     s = special_step(tr, BACKWARD, operands, statics, tuple(groups), make)
     if s.leaves is None:
         s.stops = frozenset(reach.barriers)
-        varies = create and (_varies(reach, groups) or any(c.requires_grad for c in cotangents))
+        varies = create is True or (
+            create == BY_OTHERS and (_varies(reach, groups) or any(c.requires_grad for c in cotangents))
+        )
         for slot in s.slots:
             slot.requires_grad = varies
         # NOTE: last, for it says that the rest is there.
@@ -197,7 +211,7 @@ def _filled(name: str, slot: Slot) -> Handle:
 
 
 def _varies(reach: Reach, groups: Sequence[tuple[Slot, ...]]) -> bool:
-    """Whether gradients by `groups` depend on a value that somebody else may differentiate by."""
+    """Whether gradients by `groups` depend on a value that something else may differentiate by."""
     own = {s.leaf for g in groups for s in g if s.step.op is TRACK and s.step.statics}
     return bool(reach.synced or reach.barriers) or any(leaf not in own for leaf in reach.leaves)
 

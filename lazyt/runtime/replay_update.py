@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.engine import consumed_on
 from lazyt.autograd.saved_segment import Segment, make_segment
+from lazyt.autograd.track import has_graph
 from lazyt.backends.common.commit_flag import Receipt
 from lazyt.backends.registry import backends
 from lazyt.config import general as settings
@@ -86,7 +87,7 @@ class Update(Again):
         self.want = list(want)
         self.slots = [want[k] for k in self.order]
         # Those with a graph behind them.
-        self.graphs = [s for s in want[: len(holders)] if s.requires_grad and s.leaf is None]
+        self.graphs = [s for s in want[: len(holders)] if has_graph(s)]
         self.variant: Replayable
         self.places: Sequence[int]
         _, self.variant, self.places = bound.chosen if bound.donations else (None, bound, ())

@@ -15,6 +15,7 @@ from lazyt import on_demand
 from lazyt.autograd.custom import drop_unused
 from lazyt.autograd.engine import consumed_on
 from lazyt.autograd.saved_segment import Segment, make_segment
+from lazyt.autograd.track import has_graph
 from lazyt.backends.common.commit_flag import Receipt
 from lazyt.errors import (
     LazytError,
@@ -71,7 +72,7 @@ def last_report() -> SyncReport | None:
 
 def differentiable(tr: Trace, wanted: Sequence[Slot]) -> Segment | None:
     """What a later backward through these values will need; None when none goes through them."""
-    graphs = [s for s in wanted if s.requires_grad and s.leaf is None]
+    graphs = [s for s in wanted if has_graph(s)]
     return make_segment(tr, graphs, consumed_on(tr)) if graphs else None
 
 
@@ -552,7 +553,7 @@ def _may_end(tr: Trace) -> bool:
     if tr.syncs_forbidden or tr.impure is not None:
         return False
     freed = consumed_on(tr)
-    return not any(x.requires_grad and x.leaf is None and x.step not in freed for x in wanted_of(tr)[0])
+    return not any(has_graph(x) and x.step not in freed for x in wanted_of(tr)[0])
 
 
 def _sync_for(tr: Trace, x: Handle) -> None:
