@@ -16,8 +16,17 @@ from typing import Any
 from lazyt.autograd.hooks import retains_grad
 from lazyt.autograd.parts import Parts, through_hooks
 from lazyt.autograd.reachability import Reach, reach_of
-from lazyt.autograd.saved_segment import EMPTY, Asked, Passed, asked_here, consume, link_synced, retained
-from lazyt.autograd.track import TRACK
+from lazyt.autograd.saved_segment import (
+    EMPTY,
+    Asked,
+    Passed,
+    asked_here,
+    consume,
+    link_synced,
+    refuse_elsewhere,
+    retained,
+)
+from lazyt.autograd.track import TRACK, is_tracked
 from lazyt.autograd.transfers import Totals, pull_across
 from lazyt.autograd.vjp_step import BACKWARD as BACKWARD, Create, find_special, ones_of, track_step, vjp_step
 from lazyt.errors import AutogradError, NotSupportedError, ShapeError
@@ -59,6 +68,8 @@ def _track(tr: Trace, x: Handle) -> Handle:
     h = new_tensor(s)
     # NOTE: after a sync this is how it is known again.
     h._meta = Gradient(True, is_leaf=False)
+    if slot.requires_grad:  # a graph is behind it, which a sync keeps
+        h._meta.slot = s
     tr.metas[s.index] = ref(h._meta)
     tr.refs[s.index] = ref(h)
     return h
@@ -258,6 +269,8 @@ def pull(
     tr = local.trace
     _refuse_estimates(reach)
     links, versions = link_synced(tr, reach, passed, asked)
+    if keeps:
+        refuse_elsewhere(tr, versions, is_wanted)
     if tr.slot_hooks or tr.customs:
         cts = [new_tensor(ct) for ct in cotangents] or [ones_of(x) for x in outputs]
         return Parts(tr, passed, is_wanted, create, retain, keeps, asked).run(outputs, cts)
@@ -311,11 +324,10 @@ def gradients(
                 raise AutogradError("grad: one of the differentiated Tensors does not require grad")
             # NOTE: a view has no record: that of its storage is the whole value's.
             slot, meta = slot_of(tr, x), meta_of(x)
-            if meta is not None and (
-                meta.is_leaf or meta.crossing is not None or (slot.leaf is slot and slot.step.op is TRACK)
-            ):
+            if meta is not None and (meta.is_leaf or meta.crossing is not None or _is_identity(slot, meta)):
                 records.append(meta)
-            elif slot.step.op is INPUT and meta is not None and meta.slot is not None:
+            elif slot.step.op is INPUT and meta is not None:
+                assert meta.slot is not None
                 records.append(Gradient(True, is_leaf=False))
                 asked[records[-1]] = (meta.segment, meta.slot)
             else:
@@ -333,6 +345,13 @@ def gradients(
     if tr.eager:
         run_sync(tr, "eager", user_site())
     return [h if h is None else _through_hooks(m, h) for m, h in zip(records, found, strict=True)]
+
+
+def _is_identity(slot: Slot, meta: Gradient) -> bool:
+    """Whether a value is one that a transform tracks, here or before a sync: its record names it on every trace."""
+    if slot.step.op is INPUT:
+        return meta.slot is None or is_tracked(meta.slot)
+    return slot.leaf is slot and slot.step.op is TRACK
 
 
 def _receiver(x: Handle) -> Gradient | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from lazyt.autograd.custom import inputs_of
 from lazyt.autograd.reachability import Reach
-from lazyt.autograd.saved_segment import KNOWN, Asked, Passed, asked_here, link_synced, retained
+from lazyt.autograd.saved_segment import KNOWN, Asked, Passed, asked_here, link_synced, refuse_other_thread, retained
 from lazyt.autograd.track import CUSTOM, TRACK
 from lazyt.autograd.transfers import Totals, add_to
 from lazyt.autograd.vjp_step import BACKWARD, Create, read_by, vjp_step
@@ -93,6 +93,9 @@ class Parts:
         tr = self.tr
         reach = Reach(sources, None)
         links, versions = link_synced(tr, reach, self.passed, self.asked)
+        for _, origin in links:
+            if origin.leaf is not None:
+                raise refuse_other_thread(origin.step)
         self.origins.update(links)
         todo = [reach]
         while todo:

@@ -13,8 +13,9 @@ for than gradients of leaves, they are computed again from their inputs, and pac
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazyt import on_demand
@@ -134,6 +135,10 @@ class Segment:
 
     def keep(self, values: Sequence[Data], residuals: Residuals | None = None) -> None:
         """Take the kept values, in the order of `slots`, from what the plan computed; then what it stored for these."""
+        for s, record in self.tracked.items():
+            m = record()
+            if m is not None and m.segment is None:
+                m.slot, m.segment = s, self
         n = len(self.slots)
         self.saved = dict(zip(self.slots, values[:n], strict=True))
         self.residuals, self.stored = residuals, values[n:]
@@ -439,11 +444,9 @@ def behind(tr: Trace, meta: Gradient, passed: Passed, asked: Asked = EMPTY, whol
     """
     assert meta.slot is not None
     if meta.segment is ELSEWHERE:
-        step = meta.slot.step
-        raise ThreadError(
-            f"backward: its way leads through a value that another thread has recorded ({step.op.name} at {step.site}) "
-            "and not computed, and that graph is the other thread's: call sync() there first, or detach() the value"
-        )
+        raise refuse_other_thread(meta.slot.step)
+    if meta.segment is None and (record := tr.metas.get(meta.slot.step.index)) is not None and record() is meta:
+        return meta.slot  # another thread's program has it as an input
     if meta.segment is None:
         raise refuse_second_time(meta.slot.step)
     inside = Reach([meta.slot], None)
@@ -452,6 +455,26 @@ def behind(tr: Trace, meta: Gradient, passed: Passed, asked: Asked = EMPTY, whol
     whole = whole or any(segment is meta.segment and s is not meta.slot for segment, s in asked.values())
     found: Slot = meta.segment.replay(tr, meta.slot, whole)
     return found
+
+
+def refuse_other_thread(step: Step) -> ThreadError:
+    return ThreadError(
+        f"backward: its way leads through a value that another thread has recorded ({step.op.name} at {step.site}) "
+        "and not computed, and that graph is the other thread's: call sync() there first, or detach() the value"
+    )
+
+
+def _is_elsewhere(tr: Trace, meta: Gradient) -> bool:
+    """Whether a record is that of a value which a transform tracks in another thread, and which is pending there."""
+    return meta.segment is None and meta.slot is not None and meta.slot.step.owner is not tr
+
+
+def refuse_elsewhere(tr: Trace, versions: Versions, is_wanted: Callable[[Gradient], bool]) -> None:
+    """Raise ThreadError if gradients may be asked of what lies behind a value that is pending in another thread."""
+    for m in versions:
+        if _is_elsewhere(tr, m) and not is_wanted(m):
+            assert m.slot is not None
+            raise refuse_other_thread(m.slot.step)
 
 
 def retained(tr: Trace, passed: Passed) -> dict[Gradient, tuple[Slot, ...]]:
@@ -495,11 +518,11 @@ def link_synced(
     is differentiated by.
     """
     versions: Versions = {}
-    links: list[tuple[int, Slot, Slot]] = []
-    todo = [reach]
+    links: dict[Slot, tuple[float, Slot]] = {}
+    todo = [(reach, math.inf)]
     met: set[Slot] = set()
     while todo:
-        r = todo.pop()
+        r, number = todo.pop()
         for leaf, slots in r.leaves.items():
             found = tr.metas.get(leaf.step.index)
             meta = found() if found is not None else None
@@ -508,22 +531,26 @@ def link_synced(
                 group.extend(s for s in slots if s not in group)
         for slot in r.synced:
             if slot in met:
+                if slot in links and links[slot][1] is tr.metas[slot.step.index]().slot:
+                    links[slot] = min(links[slot][0], number - 0.5), links[slot][1]
                 continue
             met.add(slot)
             meta = tr.metas[slot.step.index]()
             if meta is None:
                 continue
-            if meta.slot is None:
+            if meta.slot is None or _is_elsewhere(tr, meta):
                 versions.setdefault(meta, []).append(slot)
                 continue
             origin = behind(tr, meta, passed, asked, whole)
-            links.append((meta.segment.number, slot, origin))
-            todo.append(Reach([origin], None))
-    links.sort(key=lambda t: (-t[0], t[1].step.index))
-    return tuple((a, b) for _, a, b in links), versions
+            # NOTE: a value of this trace stands before what another thread has computed from it.
+            at = number - 0.5 if meta.segment is None else meta.segment.number
+            links[slot] = at, origin
+            todo.append((Reach([origin], None), at))
+    order = sorted(links, key=lambda x: (-links[x][0], x.step.index))
+    return tuple((x, links[x][1]) for x in order), versions
 
 
 __all__ = [
     "EMPTY", "SYNCED", "Passed", "Segment", "asked_here", "behind", "consume", "link_synced", "make_segment",
-    "retained",
+    "refuse_elsewhere", "refuse_other_thread", "retained",
 ]  # fmt: skip

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lazyt.autograd.track import is_tracked
 from lazyt.interrupts import uninterrupted
 from lazyt.runtime import memory
 from lazyt.tracing.commit import finish
@@ -102,7 +101,7 @@ _GIVE = """
 def give(tr, slots, holders, others, values, segment):
     for h, slot, value in zip(holders, slots, values):
         if h._slot is slot:
-            if (slot.requires_grad or h._meta is not None) and (slot.leaf is None or is_tracked(slot)):
+            if slot.leaf is None and (slot.requires_grad or h._meta is not None):
                 record(h, slot, segment)
             {given}
         if type(h) is Storage:
@@ -126,7 +125,7 @@ def _record(h: Holder, slot: Slot, segment: Any) -> None:
 
 
 def _giving() -> Callable[..., None]:
-    space: dict[str, Any] = {"Storage": Storage, "record": _record, "is_tracked": is_tracked}
+    space: dict[str, Any] = {"Storage": Storage, "record": _record}
     text = fill(_GIVE, given=GIVEN.format(h="h", value="value"), leave=LEAVE.format(h="h"))
     exec(compile(text, "<lazyt commit>", "exec"), space)
     found: Callable[..., None] = space["give"]
