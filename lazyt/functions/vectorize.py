@@ -92,17 +92,22 @@ def _all_lanes(r: Recorded, out: Any, out_axes: Any, randomness: str) -> Any:
     del out
     axes: list[int | None] = []
     _each_axis(tree, out_axes, handles, axes)
-    r.check_escapes(handles)
     lone = [i for i, a in enumerate(axes) if a is None]
-    if lone:
-        for i, differs in zip(lone, r.differs([handles[i] for i in lone]), strict=True):
+    some = [(h, a) for h, a in zip(handles, axes, strict=True) if a is not None]
+    try:
+        for i, differs in zip(lone, r.differs([handles[i] for i in lone]) if lone else (), strict=True):
             if differs:
                 raise AutogradError(
                     f"vmap: out_axes is None for result {i}, of shape {handles[i].shape}, but its lanes differ"
                 )
-    some = [(h, a) for h, a in zip(handles, axes, strict=True) if a is not None]
-    made = iter(r.outputs([h for h, _ in some], randomness == "different", [a for _, a in some]) if some else ())
+        made = iter(r.outputs([h for h, _ in some], randomness == "different", [a for _, a in some]) if some else ())
+    except BaseException:
+        r.restore()
+        raise
     results = [h if a is None else next(made) for h, a in zip(handles, axes, strict=True)]
+    # NOTE: nothing may hold what stands for one lane, a sync would compute that.
+    del handles, some
+    r.check_escapes(results)
     if r.tr.eager:
         run_sync(r.tr, "eager", user_site())
     return unflatten(tree, results)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -306,6 +309,32 @@ def test_values_must_not_outlive_the_function() -> None:
     count = lt.zeros(())
     lt.vmap(lambda x: (count.__iadd__(1), x)[1])(lt.ones(3))
     assert count.item() == 1, "what all lanes share may be written"
+
+
+def test_gradients_in_eager_mode_are_those_of_all_lanes() -> None:
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=shape) for shape in ((4, 3), (3, 3), (3,))]
+
+    def gradients(eager: bool) -> list[Any]:
+        x, w, b = (lt.tensor(v, requires_grad=True) for v in values)
+        with lt.eager() if eager else contextlib.nullcontext():
+            y = lt.vmap(lambda r: (r[None] * lt.sigmoid(r[None] @ w) + b * b)[0])(x)
+        (y * y).sum().backward()
+        return [t.grad.numpy() for t in (x, w, b)]  # type: ignore[union-attr]
+
+    for got, expected in zip(gradients(True), gradients(False), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_a_returned_value_of_one_lane_must_not_be_held_elsewhere() -> None:
+    held: list[Any] = []
+
+    def f(row: Any) -> Any:
+        held.append(row * 2)
+        return held[0]
+
+    with pytest.raises(lt.AutogradError, match=r"a value of one lane \(float64 \(4,\), recorded at .* outlives"):
+        lt.vmap(f)(lt.asarray(X))
 
 
 def test_functions_of_numpy_and_effects(capsys: pytest.CaptureFixture[str]) -> None:
