@@ -204,7 +204,7 @@ def pull_all(
     totals = pull(slots, cotangents, reach, passed, is_wanted, create, retain, True, asked)
     crosses = any(m.crossing is not None for m in totals)
     # NOTE: of copies from another device only those that keep their gradient, or were asked for.
-    kept = {*tr.retained.values(), *asked} if crosses else ()
+    kept = {*tr.retained, *asked} if crosses else ()
     if crosses:
         # NOTE: a transfer is a sync, which ends this trace.
         tr.busy = busy
@@ -276,7 +276,7 @@ def pull(
         return Parts(tr, passed, is_wanted, create, retain, keeps, asked).run(outputs, cts)
     wanted: dict[Gradient, tuple[Slot, ...]] = {}
     if keeps and tr.more:
-        wanted = {m: (s,) for s, m in tr.retained.items() if s in reach.through}
+        wanted = {m: (s,) for m, s in tr.retained.items() if m.retains and s in reach.through}
         wanted |= retained(tr, passed)
     if asked:
         wanted |= {m: (s,) for m, s in asked_here(tr, asked, reach.through, passed).items()}
@@ -442,10 +442,12 @@ def _own_value(tr: Trace, x: Handle) -> None:
     st = x._storage
     assert st is not None
     slot = slot_of(tr, x)
-    i, held = slot.step.index, ref(x)
+    i, held, meta = slot.step.index, ref(x), x._meta
     # NOTE: no call between: the view stands as it was, or by itself.
     x._view, x._storage, x._slot, x._data, x._writes = None, None, slot, None, st._writes
     tr.refs[i] = held
+    if meta is not None and not meta.is_leaf:
+        x._meta = None
 
 
 def freeze(holder: Holder) -> None:

@@ -8,11 +8,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
+from lazyt.autograd.saved_segment import Segment
+from lazyt.autograd.track import is_synced
+from lazyt.autograd.vjp_step import again_step
 from lazyt.errors import AutogradError, LazytWarning, ThreadError
 from lazyt.tracing.inplace import is_leaf, requires_grad
 from lazyt.tracing.record import begin, meta_of, slot_of
-from lazyt.tracing.steps import INPUT
+from lazyt.tracing.steps import hooks as recording
 from lazyt.tracing.tensor_state import ELSEWHERE, Gradient, Handle
+from lazyt.tracing.trace import Slot, Trace
 
 ref = weakref.ref
 
@@ -49,8 +53,7 @@ def register_hook(x: Handle, hook: Callable[[Any], Any]) -> HookHandle:
         hooks = record_of(x).hooks
     else:
         slot = slot_of(tr, x)
-        synced = slot.step.op is INPUT
-        hooks = _synced_hooks(record_of(x)) if synced else tr.slot_hooks.setdefault(slot, [])
+        hooks = _synced_hooks(meta_of(x)) if is_synced(slot.step) else tr.slot_hooks.setdefault(slot, [])
         tr.more = True
     # NOTE: what is taken off again is this one, not an equal one that was registered before.
     entry = partial(hook)
@@ -108,20 +111,37 @@ def retain_grad(x: Handle) -> None:
     holder = x if x._storage is None or x._view is not None else x._storage
     if holder._meta is None:
         holder._meta = Gradient(True, is_leaf=False)
-    tr.more = True
-    meta = tr.retained[slot] = holder._meta
-    if meta.segment is not None:
+    meta = holder._meta
+    meta.retains = True
+    if is_synced(slot.step) and isinstance(meta.segment, Segment):
         # NOTE: by the value there, for what leads to the loss may start before it.
         meta.segment.retained[meta.slot] = ref(meta)
+    else:
+        tr.retained[meta], tr.more = slot, True
 
 
 def retains_grad(x: Handle) -> bool:
     """Whether a non-leaf keeps its gradient."""
     meta = meta_of(x)
-    if meta is not None and any(m is meta for m in begin().retained.values()):
-        return True
-    segment = None if meta is None else meta.segment
-    return segment is not None and segment is not ELSEWHERE and meta is not None and meta.slot in segment.retained
+    return meta is not None and meta.retains
+
+
+def _view_again(tr: Trace, h: Handle, slot: Slot, writes: int) -> Slot:
+    """A view that was derived anew, of a tensor with a record of its own: the view of an earlier trace, or a new one.
+
+    writes: how often its storage was written.
+    """
+    meta = h._meta
+    assert meta is not None
+    if meta.segment is not None and meta.version == writes:
+        return again_step(tr, slot, meta)
+    h._meta, meta.retains = meta.successor(), False
+    if h._meta is not None:
+        tr.retained[h._meta], tr.more = slot, True
+    return slot
+
+
+recording.view_again = _view_again
 
 
 def warn_of_no_gradient(x: Handle) -> None:

@@ -110,9 +110,9 @@ class Parts:
                 self.unwanted = True
         if self.keeps:
             behind_sync = retained(tr, self.passed)
-            for s, m in tr.retained.items():
+            for m, s in tr.retained.items():
                 # NOTE: a synced value hands its cotangent on to itself as it was made again, which is counted.
-                if s in self.through and m not in behind_sync:
+                if m.retains and s in self.through and m not in behind_sync:
                     self._want(m, [s])
             for m, group_there in behind_sync.items():
                 self._want(m, group_there)

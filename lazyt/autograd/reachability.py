@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 
-from lazyt.autograd.track import CUSTOM, TRACK
+from lazyt.autograd.track import AGAIN, CUSTOM, TRACK, is_synced
 from lazyt.errors import AutogradError, NotSupportedError
 from lazyt.ops.residuals import EARLIER
 from lazyt.tracing.assignments import PUT, is_write
-from lazyt.tracing.steps import ASSIGN, INPUT
+from lazyt.tracing.steps import ASSIGN
 from lazyt.tracing.trace import Slot, Step
-
-# The third static of a leaf step: whether gradients are asked of it, or it stands for a value that a sync computed.
-SYNCED = 2
 
 
 class Reach:
@@ -46,7 +43,7 @@ class Reach:
                 self.barriers.append(slot)
                 continue
             if slot.leaf is not None:
-                if s.op is INPUT and s.statics[2] == SYNCED:
+                if is_synced(s):
                     self.synced.append(slot)
                     continue
                 self.leaves.setdefault(slot.leaf, []).append(slot)
@@ -157,7 +154,7 @@ class Writes:
         """The trace went on by these steps."""
         views = self._views
         for s in steps:
-            if getattr(s.op, "write", None) is not None:
+            if s.op is AGAIN or getattr(s.op, "write", None) is not None:
                 base = self.bases[s] = self.bases.get(s.operands[0], s.operands[0])
                 views.setdefault(base, []).append(s)
             for old in s.targets:

@@ -22,7 +22,6 @@ from lazyt import on_demand
 from lazyt.autograd.custom import Rule, custom_step, inputs_of
 from lazyt.autograd.later import Later, again, later
 from lazyt.autograd.reachability import (
-    SYNCED,
     Reach,
     Writes,
     lane_bound,
@@ -31,7 +30,7 @@ from lazyt.autograd.reachability import (
     refuse_second_time,
     saved_slots,
 )
-from lazyt.autograd.track import CUSTOM, SAME, TRACK, is_tracked
+from lazyt.autograd.track import AGAIN, CUSTOM, SAME, TRACK, has_graph, is_tracked
 from lazyt.autograd.vjp_step import track_step
 from lazyt.errors import ThreadError
 from lazyt.ir.graph import Node
@@ -117,7 +116,7 @@ class Segment:
         self.tracked = {s: ref(m) for s in shape.tracked if (m := self.metas.pop(s.index, None)) is not None}
         # What was asked of values before the sync: Python functions that take their cotangents, records of gradients.
         self.hooks = {x: hooks for x, hooks in tr.slot_hooks.items() if x in shape.reach.through}
-        self.retained = {x: ref(m) for x, m in tr.retained.items() if x in shape.reach.through}
+        self.retained = {x: ref(m) for m, x in tr.retained.items() if m.retains and x in shape.reach.through}
         self.customs: dict[Step, Rule] = {s: r for s, r in tr.customs.items() if s in shape.steps}
         self.copies = _copies(tr, shape.reach)
         self.overwritten = shape.overwritten
@@ -133,8 +132,15 @@ class Segment:
         self.residuals: Residuals | None = None
         self.stored: Sequence[Data] = ()
 
-    def keep(self, values: Sequence[Data], residuals: Residuals | None = None) -> None:
-        """Take the kept values, in the order of `slots`, from what the plan computed; then what it stored for these."""
+    def keep(self, values: Sequence[Data], residuals: Residuals | None, others: Sequence[Holder]) -> None:
+        """Take the kept values, in the order of `slots`, from what the plan computed; then what it stored for these.
+
+        others: holders of no value of their own. Views among them are known by what they are here, on later traces too.
+        """
+        for h, x in views_of(others):
+            if x in self.outputs:
+                m = h._meta = h._meta or Gradient(True, is_leaf=False)
+                m.slot, m.segment, m.version = x, self, h._storage._writes  # type: ignore[union-attr]
         for s, record in self.tracked.items():
             m = record()
             if m is not None and m.segment is None:
@@ -201,7 +207,7 @@ class Segment:
         if s.op is INPUT:
             new[s] = bind_input(tr, Holder(self.inputs[s], self.metas.get(s.index)))
             return
-        if s.op is TRACK and s in self.saved and not is_tracked(s):
+        if (s.op is TRACK and s in self.saved and not is_tracked(s)) or s.op is AGAIN:
             new[s] = self._leaf(tr, s, self.metas.get(s.index))
             return
         if all(x in self.saved and not x.requires_grad for x in wanted):
@@ -360,7 +366,7 @@ def _kept(
         if s in inside:
             continue
         # NOTE: whoever holds it: the next segment of this program keeps the same, and there it may be another's.
-        if s.op is TRACK and s.index in records:
+        if s.op is AGAIN or (s.op is TRACK and s.index in records):
             kept[s] = None
         if s.op is CUSTOM:
             kept.update(dict.fromkeys(s.slots))
@@ -374,7 +380,7 @@ def _kept(
 def _closure(targets: Sequence[Slot], known: set[Slot], copies: Container[Slot] = ()) -> dict[Step, list[Slot]]:
     """The steps that compute the targets, in order, and which of their values are used.
 
-    A kept value that needs no gradient ends the search, and so do a kept value of a leaf and a copy.
+    A kept value that needs no gradient ends the search, and so do a kept value of a leaf, a kept view and a copy.
     """
     found: dict[Step, list[Slot]] = {}
     seen: set[Slot] = set()
@@ -386,7 +392,7 @@ def _closure(targets: Sequence[Slot], known: set[Slot], copies: Container[Slot] 
             continue
         seen.add(slot)
         found.setdefault(s, []).append(slot)
-        if slot in copies or (slot in known and not slot.requires_grad):
+        if slot in copies or (slot in known and (not slot.requires_grad or s.op is AGAIN)):
             continue
         if slot in known and _is_version(slot):
             todo.append(slot.leaf)  # type: ignore[arg-type]
@@ -406,6 +412,16 @@ def _closure(targets: Sequence[Slot], known: set[Slot], copies: Container[Slot] 
 def _freed(output: Slot, consumed: frozenset[Step]) -> bool:
     """Whether a backward from here needs something that was freed; sums and copies keep nothing."""
     return any(s in consumed for _, s, _ in saved_slots(Reach([output], None).steps))
+
+
+def graphs_of(wanted: Sequence[Slot], others: Sequence[Holder]) -> list[Slot]:
+    """The values that a later backward may begin with: those of `wanted`, and views, which are derived anew."""
+    return [*filter(has_graph, wanted), *(x for _, x in views_of(others))]
+
+
+def views_of(holders: Sequence[Holder]) -> list[tuple[Holder, Slot]]:
+    """The views among these that have a graph, and their values."""
+    return [(h, x) for h in holders if h._view is not None and (x := h._slot) is not None and has_graph(x)]
 
 
 def make_segment(tr: Trace, outputs: Sequence[Slot], consumed: frozenset[Step]) -> Segment | None:
@@ -485,7 +501,7 @@ def retained(tr: Trace, passed: Passed) -> dict[Gradient, tuple[Slot, ...]]:
         for x, record in segment.retained.items()
         if x in inside.through
     ]
-    return {m: group for m, group in found if m is not None}
+    return {m: group for m, group in found if m is not None and m.retains}
 
 
 def asked_here(tr: Trace, asked: Asked, through: Container[Slot], passed: Passed) -> dict[Gradient, Slot]:
@@ -551,6 +567,6 @@ def link_synced(
 
 
 __all__ = [
-    "EMPTY", "SYNCED", "Passed", "Segment", "asked_here", "behind", "consume", "link_synced", "make_segment",
+    "EMPTY", "Passed", "Segment", "asked_here", "behind", "consume", "link_synced", "make_segment",
     "refuse_elsewhere", "refuse_other_thread", "retained",
 ]  # fmt: skip

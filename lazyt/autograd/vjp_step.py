@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
 from lazyt.autograd.reachability import History, Reach
-from lazyt.autograd.track import OWN, TRACK
+from lazyt.autograd.track import AGAIN, OWN, TRACK
 from lazyt.ir.graph import Node
 from lazyt.ops.definition import OPS
 from lazyt.tracing.call_site import user_line, user_site
@@ -16,7 +16,7 @@ from lazyt.tracing.current import restore_device, set_device
 from lazyt.tracing.lower import Lowered
 from lazyt.tracing.record import record
 from lazyt.tracing.steps import follow, insert, new_tensor, plain_slots
-from lazyt.tracing.tensor_state import Handle
+from lazyt.tracing.tensor_state import Gradient, Handle
 from lazyt.tracing.trace import Several, Slot, Step, Trace
 
 if TYPE_CHECKING:
@@ -115,6 +115,15 @@ def special_step(
             tr.results[s.index] = None
             tr.pos = s
             return s
+
+
+def again_step(tr: Trace, slot: Slot, meta: Gradient) -> Step:
+    """The step whose value, a view derived anew, stands for the one of an earlier trace that a record is of."""
+    s = special_step(tr, AGAIN, (slot,), (), (), lambda: (slot,))
+    s.requires_grad, s.leaf = True, s
+    # NOTE: it must outlast a write to the tensor.
+    tr.metas[s.index] = lambda: meta
+    return s
 
 
 def track_step(tr: Trace, slot: Slot) -> Step:

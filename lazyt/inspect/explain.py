@@ -175,8 +175,8 @@ def _explain(tensors: Sequence[Handle], fused: bool, whole: bool) -> Explanation
     pos = tr.pos
     if pos.parent is None:
         return Nothing("nothing is pending")
-    wanted = wanted_of(tr)[0]
-    segment = differentiable(tr, wanted)
+    wanted, _, others = wanted_of(tr)
+    segment = differentiable(tr, wanted, others)
     want: list[Slot] = wanted + (segment.slots if segment is not None else [])
     if not want:
         return Nothing("nobody holds what is pending")

@@ -271,7 +271,8 @@ def plan(*values: Handle) -> MemoryPlan:
             "more often, or see lt.explain()"
         )
     show(tr.pos, found.plan)
-    segment = differentiable(tr, wanted_of(tr)[0])
+    wanted, _, others = wanted_of(tr)
+    segment = differentiable(tr, wanted, others)
     later = set() if segment is None else {(s.step.index, s.k) for s in segment.slots}
     return MemoryPlan(found, tr, later)
 

@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.engine import BACKWARD
-from lazyt.autograd.track import TRACK
+from lazyt.autograd.track import SYNCED, TRACK, is_synced
 from lazyt.runtime.division import Body, references
 from lazyt.runtime.parts import Part
 from lazyt.runtime.templates import Template, copied, input_after
@@ -84,8 +84,8 @@ class _Recorder:
         if s.op is INPUT:
             tracked, at = s.statics[2:4]
         else:
-            tracked, at = 0 if not x.requires_grad else 1 if x.leaf is not None else 2, -1
-        if tracked in (2, INFERENCE) or at >= 0:
+            tracked, at = 0 if not x.requires_grad else 1 if x.leaf is not None and not is_synced(s) else SYNCED, -1
+        if tracked in (SYNCED, INFERENCE) or at >= 0:
             return False
         v = input_after(self.pos, x.dtype, x.shape, tracked, s.device)
         v.sid = structure_id(self.pos.sid, v.key)

@@ -150,7 +150,7 @@ def commit(
     once.
     """
     if segment is not None:
-        segment.keep(values[len(slots) :], residuals)
+        segment.keep(values[len(slots) :], residuals, others)
     if EXTERNAL:
         values = apart(values)
     try:

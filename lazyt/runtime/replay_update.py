@@ -14,8 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.engine import consumed_on
-from lazyt.autograd.saved_segment import Segment, make_segment
-from lazyt.autograd.track import has_graph
+from lazyt.autograd.saved_segment import Segment, graphs_of, make_segment
 from lazyt.backends.common.commit_flag import Receipt
 from lazyt.backends.registry import backends
 from lazyt.config import general as settings
@@ -87,7 +86,7 @@ class Update(Again):
         self.want = list(want)
         self.slots = [want[k] for k in self.order]
         # Those with a graph behind them.
-        self.graphs = [s for s in want[: len(holders)] if has_graph(s)]
+        self.graphs = graphs_of(want[: len(holders)], others)
         self.variant: Replayable
         self.places: Sequence[int]
         _, self.variant, self.places = bound.chosen if bound.donations else (None, bound, ())
@@ -124,7 +123,10 @@ class Update(Again):
         found = self._find(tr)
         if found is None:
             return False
-        segment = make_segment(tr, self.graphs, consumed_on(tr)) if self.graphs else None
+        graphs = graphs_of(self.want[: self.n_outputs], found[1])
+        if graphs != self.graphs:
+            return False
+        segment = make_segment(tr, graphs, consumed_on(tr)) if graphs else None
         inputs, results, run = tr.inputs, tr.results, self.variant
         for i in self.idle:
             results[i] = None

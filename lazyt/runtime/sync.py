@@ -14,7 +14,7 @@ import numpy as np
 from lazyt import on_demand
 from lazyt.autograd.custom import drop_unused
 from lazyt.autograd.engine import consumed_on
-from lazyt.autograd.saved_segment import Segment, make_segment
+from lazyt.autograd.saved_segment import Segment, graphs_of, make_segment
 from lazyt.autograd.track import has_graph
 from lazyt.backends.common.commit_flag import Receipt
 from lazyt.errors import (
@@ -70,9 +70,9 @@ def last_report() -> SyncReport | None:
     return found
 
 
-def differentiable(tr: Trace, wanted: Sequence[Slot]) -> Segment | None:
-    """What a later backward through these values will need; None when none goes through them."""
-    graphs = [s for s in wanted if has_graph(s)]
+def differentiable(tr: Trace, wanted: Sequence[Slot], others: Sequence[Holder]) -> Segment | None:
+    """What a later backward through these values will need, and through views; None when none goes through them."""
+    graphs = graphs_of(wanted, others)
     return make_segment(tr, graphs, consumed_on(tr)) if graphs else None
 
 
@@ -141,12 +141,12 @@ def sync(
                     slots.append(slot)
                     holders.append(h)
             report = SyncReport(cause, site, pos.index + 1, len(slots), perf_counter() - tr.started)
-            segment = differentiable(tr, slots)
+            segment = differentiable(tr, slots, others)
             want = slots if segment is None else [*slots, *segment.slots]
             idle = tr.let_go()
             snapshot, receipt = _Snapshot(tr, segment), Receipt(cause not in ENQUEUE)
             try:
-                values = _compute(snapshot, want, report, receipt) if slots else []
+                values = _compute(snapshot, want, report, receipt) if want else []
                 commit(tr, slots, holders, others, values, segment, snapshot.residuals)
             except BaseException as e:
                 raised, fault = True, None
@@ -254,7 +254,7 @@ def _without(
                 spoilt.add(s)
         good = [(s, h) for s, h in zip(slots, holders, strict=True) if s.step not in spoilt]
         want = [s for s, _ in good]
-        segment = differentiable(tr, want)
+        segment = differentiable(tr, want, [h for h in others if h._slot is None or h._slot.step not in spoilt])
         left = effect_calls.left_over(tr, spoilt, failing if refused else ()) if tr.effects else []
         for x in effect_calls.read_by(left, want) if left else ():
             want.append(x)
@@ -264,7 +264,8 @@ def _without(
         rest.pos, rest.ext, rest.scalars, rest.inputs = snapshot.pos, snapshot.ext, snapshot.scalars, snapshot.inputs
         report.forget()  # what failed is not what ran
         try:
-            values = _compute(rest, want if segment is None else [*want, *segment.slots], report) if good else []
+            need = want if segment is None else [*want, *segment.slots]
+            values = _compute(rest, need, report) if need else []
         except Exception as e:  # noqa: BLE001 - the first error is the one that is raised
             # NOTE: its traceback has this frame, which would keep it, and tensors with it, until a collection.
             error, refused = e.with_traceback(None), refused or isinstance(e, NotSupportedError)

@@ -73,8 +73,9 @@ def _put(
         s = store.step = find_assign(tr, store.new, store.old, store.keeps, s)
     shown = []
     for x, store, value in seen:
-        # As a write through one view: under no_grad the gradient of the view's value goes another way.
-        same = store.step if x._view is None else value if value.requires_grad == store.step.requires_grad else None
+        # As a write through one view: its gradient goes through what it views.
+        flows = store.step.requires_grad or value.requires_grad
+        same = store.step if x._view is None else None if flows else value
         shown.append((x, "_slot", same))
     _commit(tr, pos, [*stores.values()], items, [*shown, *changes])
 
@@ -90,7 +91,10 @@ def _commit(
         if pending is not None and pending.step.owner is not tr and pending.step.op is not INPUT:
             take_over(h, pending, r)
     # As after a write of one: what has a graph is no copy of a synced value any more.
-    graphs = [x.holder for x in stores if x.step.requires_grad and x.keeps != KEEPS_LEAF and x.holder._meta is not None]
+    graphs = [x for x in stores if x.step.requires_grad and x.keeps != KEEPS_LEAF and x.holder._meta is not None]
+    records: list[Any] = [x.holder._meta for x in graphs]
+    after = [m.successor() for m in records]
+    retained = [(m, x.step) for m, x in zip(after, graphs, strict=True) if m is not None]
     views = [y for h in holders if type(h) is Storage for _, y in h.alive()]
     results, indices = tr.results, [s.index for s in steps]
     places = [*indices, *(x.old.step.index for x in stores if results[x.old.step.index] is x.holder)]
@@ -109,7 +113,10 @@ def _commit(
         map(setattr, holders, repeat("_data"), repeat(None)),
         map(setattr, holders, repeat("_writes"), [x.writes + 1 for x in stores]),
         map(setattr, holders, repeat("_slot"), steps),
-        map(setattr, graphs, repeat("_meta"), repeat(None)),
+        map(setattr, [x.holder for x in graphs], repeat("_meta"), after),
+        map(setattr, records, repeat("retains"), repeat(False)),
+        map(setitem, repeat(tr.retained), *zip(*retained, strict=True)) if retained else (),
+        map(setattr, repeat(tr, len(retained)), repeat("more"), repeat(True)),
         map(setattr, *zip(*changes, strict=True)) if changes else (),
         set_items(items),
         map(setattr, (tr,), ("pos",), (steps[-1],)),

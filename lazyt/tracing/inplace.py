@@ -172,6 +172,7 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot, writes: int) -> Slot
     None, and nothing done, if another thread has written it meanwhile, or somebody has made a storage of it.
     """
     meta = holder._meta
+    after = None if meta is None else meta.successor()
     keeps = ""
     if not tr.mode.grad and (new.requires_grad or old.requires_grad):
         new, keeps = kept_of(tr, holder, new, old)
@@ -204,7 +205,9 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot, writes: int) -> Slot
     holder._data = None
     holder._writes = writes + 1
     if s.requires_grad and keeps != KEEPS_LEAF and meta is not None:
-        holder._meta = None
+        holder._meta = after
+        if after is not None:
+            meta.retains, tr.retained[after], tr.more = False, s, True
     return s
 
 
@@ -304,8 +307,8 @@ def _put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
         return False
     if several or tr.pos.parent is not here:
         st.invalidate(None)  # what another thread, or a handler of signals, has derived between
-    # What was written is the view's value; under no_grad its gradient goes another way.
-    seen = stored if x._view is None else value if value.requires_grad == stored.requires_grad else None
+    # What was written is the view's value; its gradient goes through what it views.
+    seen = stored if x._view is None else None if stored.requires_grad or value.requires_grad else value
     if st._slot is stored:
         x._slot = seen
     return True

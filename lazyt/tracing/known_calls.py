@@ -234,7 +234,7 @@ def inside(tr: Trace, start: Step) -> str:
     if not (tr.more or tr.effects):
         return ""
     kinds: dict[str, list[Any]] = {
-        "a custom function": [*tr.customs], "a hook": [*tr.slot_hooks], "a retained gradient": [*tr.retained],
+        "a custom function": [*tr.customs], "a hook": [*tr.slot_hooks], "a retained gradient": [*tr.retained.values()],
         "an effect": [h._slot for h in tr.effects.values()],
     }  # fmt: skip
     return next((k for k, found in kinds.items() if any(_step_of(x).index > start.index for x in found)), "")

@@ -107,6 +107,8 @@ def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
         for v in reversed(chain):
             slot = _derived(tr, slot, v)
             # NOTE: an intermediate view has no holder; only the last one is this handle's.
+        if h._meta is not None and slot.requires_grad:
+            slot = hooks.view_again(tr, h, slot, writes)
         held = ref(h)
         # NOTE: no call from here on.
         now = st._slot
@@ -115,8 +117,6 @@ def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
         if st._writes == writes:  # else another thread has written it meanwhile
             tr.refs[slot.step.index] = held
             h._slot = slot
-            if h._meta is not None and slot.requires_grad:  # a view that keeps its gradient
-                tr.retained[slot], tr.more = h._meta, True
         return slot
     finally:
         tr.busy = busy

@@ -46,7 +46,8 @@ class Gradient:
     """The autograd identity of a leaf, or where a synced value came from."""
 
     __slots__ = (
-        "__weakref__", "after", "closed", "crossing", "grad", "hooks", "is_leaf", "requires_grad", "segment", "slot",
+        "__weakref__", "after", "closed", "crossing", "grad", "hooks", "is_leaf", "requires_grad", "retains", "segment",
+        "slot", "version",
     )  # fmt: skip
 
     def __init__(self, requires_grad: bool, is_leaf: bool = True) -> None:
@@ -58,10 +59,25 @@ class Gradient:
         # For a non-leaf that was synced: the trace that made it and its slot there (see autograd/saved_segment.py).
         self.segment: Any = None
         self.slot: Slot | None = None
+        # For a view: the version of its storage that it was a view of there.
+        self.version = -1
+        # For a non-leaf: whether it keeps its gradient.
+        self.retains = False
         # For a copy of a value on another device: which one (see autograd/transfers.py).
         self.crossing: Any = None
         # For an identity that a transformation gave a value: whether that is over, so that nobody asks by it any more.
         self.closed = False
+
+    def successor(self) -> Gradient | None:
+        """The record of the next value of a tensor that keeps its gradient; None where it keeps none.
+
+        NOTE: this one still says where the graph of the value before goes on.
+        """
+        if not self.retains:
+            return None
+        found = Gradient(True, is_leaf=False)
+        found.retains, found.grad = True, self.grad
+        return found
 
 
 class Holder:

@@ -10,7 +10,7 @@ import numpy as np
 from lazyt import on_demand
 from lazyt.autograd.engine import watchers
 from lazyt.autograd.hooks import record_of
-from lazyt.autograd.reachability import SYNCED
+from lazyt.autograd.track import is_synced
 from lazyt.errors import AutogradError
 from lazyt.interrupts import uninterrupted
 from lazyt.ir import dtypes, graph as g
@@ -61,7 +61,7 @@ def check(outputs: Sequence[Handle], gradients: list[Handle]) -> None:
     pos = tr.pos
     low = lower(pos.steps(), tr.ext.values, tr.scalars)
     wanted = [low.nodes[x] for h in gradients if (x := h._slot) is not None and x.step.owner is tr]
-    synced = {x for x in pos.steps() if x.op is INPUT and x.statics[2] == SYNCED}
+    synced = {x for x in pos.steps() if is_synced(x)}
     began = [low.nodes[x] for h in outputs if (x := _made_here(tr, h)) is not None and x not in synced]
     if wanted:
         reached = g.reachable([*wanted, *began])
