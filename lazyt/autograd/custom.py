@@ -59,6 +59,7 @@ class Kept:
             h = held()
             if h is None:
                 h = new_tensor(slot)
+                h._writes = self.versions[i]  # the one whose writes were counted is gone
                 tr.refs[slot.step.index] = ref(h)
             assert self.tensors is not None
             self.tensors[i] = h

@@ -159,14 +159,16 @@ def several(tr: Trace, s: Step) -> list[Handle]:
 class Linear:
     """A function of tensors at a point: its outputs there, and what tangents of its inputs make of them.
 
-    tracked: the inputs as leaves, by which they are known again across a sync; primals: the same, as the function got
-    them.
+    tracked: the inputs as leaves, by which they are known again across a sync; primals: the values that the function
+    got, on the trace of this number. It may have written them since.
     """
 
-    def __init__(self, outputs: Sequence[Handle], tracked: Sequence[Handle], primals: Sequence[Handle]) -> None:
+    def __init__(
+        self, outputs: Sequence[Handle], tracked: Sequence[Handle], primals: Sequence[Slot], number: int
+    ) -> None:  # fmt: skip
         self.outputs = list(outputs)
         self.tracked = list(tracked)
-        self.primals = list(primals)
+        self.primals, self.number = list(primals), number
         self.records: list[Any] = [x._meta for x in tracked]
 
     def values(self) -> list[Handle]:
@@ -253,10 +255,10 @@ def _pushed(
             "not supported: jvp through a custom function across a sync, because the program that tangents are pushed "
             "through ended there; push them before the sync, or use vjp or grad"
         )
-    if passed or reach.synced:
+    if passed or reach.synced or tr.number != f.number:
         pairs = [(x, t) for m, t in zip(f.records, ts, strict=True) for x in versions.get(m, ())]
     else:
-        pairs = [(slot_of(tr, x), t) for x, t in zip(f.primals, ts, strict=True)]
+        pairs = [*zip(f.primals, ts, strict=True)]
     others = any(_foreign(m, f.records) for m in versions if not m.closed) or any(t.requires_grad for t in ts)
     if known:
         pairs += [(slot_of(tr, x), slot_of(tr, t)) for x, t in known]

@@ -15,7 +15,7 @@ from lazyt.functions.manipulation import astype, reshape
 from lazyt.functions.vectorize import _as_tensors, vmap
 from lazyt.ir import dtypes
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
-from lazyt.tracing.record import is_grad_enabled
+from lazyt.tracing.record import begin, is_grad_enabled, slot_of
 from lazyt.tracing.refusals import check_function
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.tracebacks import api_boundary
@@ -42,6 +42,8 @@ class _At:
         try:
             tracked = [engine.track(x) for x in self.leaves]
             inputs = [primal(x) for x in tracked]
+            tr = begin()
+            given, number = [slot_of(tr, x) for x in inputs], tr.number
             out = f(*unflatten(self.tree, inputs))
         finally:
             restore_grad_mode(before)
@@ -50,7 +52,7 @@ class _At:
             out, self.aux = _pair(name, out)
         outs: list[Handle] = []
         self.shape = flatten(_as_tensors(out, name), outs)
-        self.linear = Linear(outs, tracked, inputs)
+        self.linear = Linear(outs, tracked, given, number)
 
     def value(self) -> Any:
         """The result."""

@@ -348,11 +348,18 @@ MATRIX_POWER = define(
 
 
 def magnitude(b: Builder, v: Node, power: float) -> Node:
-    """|v| ** power."""
+    """|v| ** power, whose derivative at 0 is 0."""
     if power == 2:
         return b.real(b.mul(v, b.conj(v))) if dtypes.kind(v.dtype) == "c" else b.mul(v, v)
     size = b.abs(v)
-    return size if power == 1 else b.pow(size, b.constant(power, size.dtype))
+    return size if power == 1 else _power_apart(b, size, power, 0, 0 if power > 0 else math.inf)
+
+
+def _power_apart(b: Builder, x: Node, power: float, at: float, value: float) -> Node:
+    """x ** power, but a constant where x == `at`: the derivative there is 0 rather than infinite, as in PyTorch."""
+    there = b.eq(x, b.expand_to(b.constant(at, x.dtype), x.shape))
+    base = b.select(there, b.constant(1, x.dtype), x)
+    return b.select(there, b.constant(value, x.dtype), b.pow(base, b.constant(power, x.dtype)))
 
 
 def norm_over(b: Builder, v: Node, axes: tuple[int, ...], order: float, keepdims: bool) -> Node:
@@ -367,8 +374,7 @@ def norm_over(b: Builder, v: Node, axes: tuple[int, ...], order: float, keepdims
         return total
     if order == 2:
         return root(b, total)
-    out: Node = b.pow(total, b.constant(1 / order, total.dtype))
-    return out
+    return _power_apart(b, total, 1 / order, 0 if order > 0 else math.inf, 0)
 
 
 def vector_norm(b: Builder, x: Operand, axis: Axis, keepdims: bool, order: float) -> Node:

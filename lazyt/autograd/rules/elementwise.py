@@ -66,7 +66,9 @@ def _power(x: Value, y: Value, z: Value) -> tuple[Value, Value]:
 
 
 def _square_sum(x: Value, y: Value) -> Value:
-    return x * x + y * y
+    """x**2 + y**2, or 1 where both are 0: an angle has no slope there, which is taken as 0."""
+    total = x * x + y * y
+    return x.full(1).where(total.eq(0), total)
 
 
 def _shares(x: Value, y: Value, z: Value) -> tuple[Value, Value]:

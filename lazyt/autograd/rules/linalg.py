@@ -123,11 +123,29 @@ def _solve_rule(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents
 
 @library_vjp("linalg_det")
 def _det(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
-    """Jacobi's formula; the matrix must be invertible."""
+    """Jacobi's formula: the cofactors. Where the matrix is singular they are not differentiated again."""
     assert cts[0] is not None
-    a = Value(b, n.operands[0])
-    scale = Value(b, cts[0]) * Value(b, outputs_of(b, n)[0]).conj()
-    return ((_spread(scale, a.node.shape) * _inverse(a).H).node,)
+    a, det = Value(b, n.operands[0]), Value(b, outputs_of(b, n)[0])
+    shape, dtype = a.node.shape, a.node.dtype
+    singular, one = _spread(det, shape).eq(0), _eye_like(b, shape, dtype)
+    regular = _spread(det, shape) * _inverse(one.where(singular, a))
+    found = _adjugate(a.where(singular, one)).where(singular, regular)
+    # NOTE: its derivative is that of the inverse, which says at the sync that a matrix is singular.
+    adjugate = b.known((_spread(det, shape) * _inverse(a)).node, b.stop(found.node))
+    return ((_spread(Value(b, cts[0]), shape) * Value(b, adjugate).H).node,)
+
+
+def _adjugate(a: Value) -> Value:
+    """det(a) a^-1 of any matrix: of its singular values, the products of all but one."""
+    b, (*batch, k, _), dtype = a.b, a.node.shape, a.node.dtype
+    real = dtypes.real_of(dtype)
+    like = [(a.node.shape, dtype), ((*batch, k), real), (a.node.shape, dtype)]
+    u, s, vh = (Value(b, y) for y in call(b, "linalg_svd", (a.node,), (False,), like))
+    rows = _as_rows(s, k)
+    others = rows.full(1).where(_compare(b, rows.node.shape, "eq"), rows)
+    products = Value(b, b.reduce("prod", others.node, (len(batch) + 1,))).cast(dtype)
+    turn = [Value(b, call(b, "linalg_det", (x.node,), (), [(tuple(batch), dtype)])[0]) for x in (u, vh)]
+    return _spread(turn[0] * turn[1], a.node.shape) * (vh.H @ _diagonal_matrix(products) @ u.H)
 
 
 @library_vjp("linalg_slogdet")
