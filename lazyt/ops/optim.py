@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef, Operand, define, node_of
 from lazyt.ops.elementwise import work_dtype
@@ -39,12 +40,14 @@ class Rule(NamedTuple):
     """An update: `slots(flags)` names its state, `scalars` its hyperparameters, `flags` its variants.
 
     `update` gets the gradient as it is to be used: negated to maximize, with weight decay unless that is decoupled.
+    `by_element`: each element is updated by itself, so a complex parameter is one of twice as many real elements.
     """
 
     scalars: tuple[str, ...]
     flags: tuple[str, ...]
     slots: Callable[[dict[str, int]], tuple[str, ...]]
     update: Callable[..., tuple[Node, ...]]
+    by_element: bool = True
 
 
 RULES: dict[OpDef, Rule] = {}
@@ -92,6 +95,9 @@ def _flags(rule: Rule, bucket: tuple[Any, ...]) -> dict[str, int]:
 
 def _updated(b: Builder, rule: Rule, given: Scalars, flags: dict[str, int], own: list[Node]) -> list[Node]:
     """The new values of a parameter and its state; the halves compute in float32 and round once."""
+    if dtypes.kind(own[0].dtype) == "c" and rule.by_element:
+        re, im = (_updated(b, rule, given, flags, [part(x) for x in own]) for part in (b.real, b.imag))
+        return [b.complex(x, y) for x, y in zip(re, im, strict=True)]
     work = work_dtype(own[0].dtype)
     p, g, *state = (b.cast(x, work) for x in own)
     if flags.get("maximize", False):
@@ -214,6 +220,7 @@ def norm(b: Builder, *operands: Any) -> Node:
     parts = []
     for g in grads:
         size = b.abs(b.cast(g, work))
+        work = size.dtype
         if p == math.inf:
             parts.append(reduce(b, "max", size, range(g.ndim)))
         else:
@@ -236,11 +243,17 @@ def clip(b: Builder, *operands: Any) -> tuple[Node, ...]:
     for g in grads:
         work = work_dtype(g.dtype)
         v = b.cast(g, work)
+        work = dtypes.real_of(work)
         if how == "norm":
             size, most = (node_of(b, x, work) for x in limits)
             # PyTorch's 1e-6; a norm below the limit leaves the gradients as they are.
             factor = b.minimum(b.div(most, b.add(size, b.constant(1e-6, work))), b.constant(1, work))
-            y = b.mul(v, factor)
+            y = b.mul(v, b.cast(factor, v.dtype))
+        elif dtypes.kind(g.dtype) == "c":
+            raise NotSupportedError(
+                f"not supported: clipping a gradient of {g.dtype} by value, because complex numbers have no order: "
+                "clip it by its norm"
+            )
         else:
             most = b.expand_to(node_of(b, limits[0], work), v.shape)
             y = b.maximum(b.minimum(v, most), b.neg(most))

@@ -55,6 +55,7 @@ ADAFACTOR = optimizer(
         flags=("maximize", "decays", "decoupled", "factored"),
         slots=lambda flags: ("row_var", "col_var") if flags["factored"] else ("variance",),
         update=_adafactor,
+        by_element=False,
     ),
 )
 
@@ -85,5 +86,6 @@ MUON = optimizer(
         flags=("nesterov", "tall", "iterations"),
         slots=lambda flags: ("momentum_buffer",),
         update=_muon,
+        by_element=False,
     ),
 )

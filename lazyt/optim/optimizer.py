@@ -13,6 +13,7 @@ from lazyt.errors import ArgumentError, DTypeError, InvalidKey, NotSupportedErro
 from lazyt.functions.arguments import tensor
 from lazyt.functions.arithmetic import add
 from lazyt.functions.logic import not_equal, where
+from lazyt.ir.dtypes import kind
 from lazyt.ops.optim import RULES, SKIPPABLE
 from lazyt.optim.hooks import NONE, HookHandle, Hooks, called_around, hooks_of
 from lazyt.optim.parameters import clear_gradient
@@ -239,6 +240,8 @@ class Optimizer:
         seen = replaced[0], states.edits
         if self._seen != seen:
             self._seen, self._devices = seen, {p.device for g in self.param_groups for p in g["params"]}
+        if not rule.by_element:
+            self._refuse_complex()
         counts: dict[Any, tuple[Any, Any]] = {}
         kept = states.kept
         several, uniform = len(self._devices) > 1, self.uniform
@@ -301,6 +304,14 @@ class Optimizer:
         for device in dict.fromkeys(device for device, *_ in buckets):
             found = None if skipped is None else skipped[device or next(iter(self._devices))]
             self._update([bucket for key, bucket in buckets.items() if key[0] == device], found)
+
+    def _refuse_complex(self) -> None:
+        for p in (p for group in self.param_groups for p in group["params"] if p.grad is not None):
+            if kind(p.dtype) == "c":
+                raise NotSupportedError(
+                    f"{type(self).__name__}: not supported: a parameter of {p.dtype}, because its rule is one of real "
+                    "numbers: keep the real and the imaginary part as parameters of their own"
+                )
 
     def _update(self, buckets: Iterable[_Bucket], skipped: Any) -> None:
         rule = RULES[self.op]

@@ -10,6 +10,7 @@ import numpy as np
 from lazyt.errors import ArgumentError, InvalidKey, StateError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.manipulation import astype
+from lazyt.ir.dtypes import kind
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
@@ -123,7 +124,12 @@ def saved(
 
 
 def filled(p: Tensor, value: float, shape: Sequence[int] | None = None) -> Tensor:
-    """A computed tensor of one value, as large as a parameter: so the first step is the program of all later ones."""
+    """A computed tensor of one value, as large as a parameter: so the first step is the program of all later ones.
+
+    Both parts of a complex one have that value.
+    """
+    if kind(p.dtype) == "c":
+        value = complex(value, value)  # type: ignore[assignment]
     return tensor(np.broadcast_to(np.asarray(value, p.dtype), p.shape if shape is None else shape), p)
 
 

@@ -495,9 +495,8 @@ class _Canonicalizer:
         elif (rule := getattr(self, f"_{op}", None)) is not None:
             rule(n)
         else:
-            raise NotSupportedError(
-                f"not supported: {op} of {n.operands[-1].dtype}, because it has no complex form yet"
-            )
+            dtype = n.operands[-1].dtype if n.operands else n.dtype
+            raise NotSupportedError(f"not supported: {op} of {dtype}, because it has no complex form yet")
 
     def _source(self, n: Node) -> Parts:
         d = dtypes.real_of(n.dtype)
