@@ -110,6 +110,11 @@ ERRORS = [
     ("a device that is not there", "RuntimeError, AssertionError", "`lt.DeviceError`, a RuntimeError"),
     ("a distribution's parameters", "ValueError", "`lt.DistributionError`, a ValueError"),
     ("no memory", "RuntimeError, `torch.OutOfMemoryError`", "`lt.OutOfMemory`, a MemoryError"),
+    (
+        "the gradient of `U`, `Vh` of `svd(full_matrices=True)`, if the matrix is not square",
+        "nothing: their first columns and rows have one",
+        "`lt.NotSupportedError`, in `backward`",
+    ),
     ("a class of `one_hot` beyond `num_classes`", "RuntimeError", "nothing: a row of zeros"),
     ("negative weights of `multinomial`", "RuntimeError", "nothing"),
 ]

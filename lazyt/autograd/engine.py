@@ -28,7 +28,15 @@ from lazyt.autograd.saved_segment import (
 )
 from lazyt.autograd.track import TRACK, is_tracked
 from lazyt.autograd.transfers import Totals, pull_across
-from lazyt.autograd.vjp_step import BACKWARD as BACKWARD, Create, find_special, ones_of, track_step, vjp_step
+from lazyt.autograd.vjp_step import (
+    BACKWARD as BACKWARD,
+    Create,
+    find_special,
+    may_refuse,
+    ones_of,
+    track_step,
+    vjp_step,
+)
 from lazyt.errors import AutogradError, NotSupportedError, ShapeError
 from lazyt.ops.definition import OPS, OpDef
 from lazyt.ops.residuals import EARLIER
@@ -164,7 +172,8 @@ def _backward(
     retain = create_graph if retain_graph is None else retain_graph
     reach = reach_of([slot])
     received = pull_all(tr, busy, slots, cotangents, reach, _leaves_among(inputs), create_graph, retain)
-    if plain and not (tr.more or reach.synced) and 0 < len(received) == len(reach.leaves):
+    again = not (tr.more or reach.synced or may_refuse(reach.steps))
+    if plain and again and 0 < len(received) == len(reach.leaves):
         tr.pos.pulled = slot, bool(retain), [leaf.step.index for leaf in reach.leaves]
     return [*received.items()]
 

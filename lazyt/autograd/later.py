@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt import on_demand
 from lazyt.autograd.reachability import Reach, lane_bound, reach_of
 from lazyt.autograd.track import TRACK
+from lazyt.autograd.vjp_step import may_refuse
 from lazyt.ops.residuals import EARLIER
 from lazyt.tracing.current import return_to, switch_mode
 from lazyt.tracing.inputs import bind_input
@@ -69,7 +70,7 @@ def later(path: Sequence[Step], outputs: Sequence[Slot], reach: Reach) -> Later 
         return None
     special = any(hasattr(s.op, "expand") and not _is_leaf(s) for s in reach.steps)
     bounded = path[-1].mixed or any(s.mode.memory is not None for s in path)
-    if special or bounded or lane_bound(path):
+    if special or bounded or may_refuse(reach.steps) or lane_bound(path):
         return None
     groups = [*reach.leaves.values(), *([x] for x in reach.synced)]
     return Later(outputs, groups, [*reach.leaves, *reach.synced])

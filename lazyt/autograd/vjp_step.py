@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt import on_demand
 from lazyt.autograd.reachability import History, Reach
 from lazyt.autograd.track import AGAIN, OWN, TRACK
+from lazyt.errors import NotSupportedError
 from lazyt.ir.graph import Node
 from lazyt.ops.definition import OPS
 from lazyt.tracing.call_site import user_line, user_site
@@ -187,6 +188,9 @@ def vjp_step(
         tr.history.check(steps())
         return [g[0] for g in groups]
 
+    _check_calls(
+        (reach, *(Reach([origin], None) for _, origin in links)), {x for some in (*groups, *links) for x in some}
+    )
     s = special_step(tr, BACKWARD, operands, statics, tuple(groups), make)
     if s.leaves is None:
         s.stops = frozenset(reach.barriers)
@@ -203,6 +207,22 @@ def vjp_step(
     elif handles:
         tr.refs[s.index] = Several(map(ref, handles))
     return handles
+
+
+def may_refuse(steps: Sequence[Step]) -> bool:
+    """Whether one of these steps has no gradient for some shapes or arguments."""
+    return any(getattr(s.op, "refuses", None) is not None for s in steps)
+
+
+def _check_calls(reaches: Sequence[Reach], wanted: set[Slot]) -> None:
+    """Raise NotSupportedError where cotangents go to `wanted` through a step that has no gradient as it is called."""
+    for reach in reaches:
+        for s in reach.leading_to(wanted) if may_refuse(reach.steps) else ():
+            refuses = getattr(s.op, "refuses", None)
+            asked = [x.k for x in s.slots if x in reach.through]
+            why = "" if refuses is None else refuses(s.statics, s.operands[0].shape, asked)
+            if why:
+                raise NotSupportedError(f"backward: {why} ({s.op.name}, recorded at {s.site})")
 
 
 def zeros_of(slot: Slot) -> Handle:

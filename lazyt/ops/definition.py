@@ -13,7 +13,7 @@ offsets    integers that only move things (slice starts): may change at every ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -49,6 +49,9 @@ class OpDef:
     # Calls that must raise, with the message's pattern: (args, kwargs, exception, match).
     errors: Sequence[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = field(default=())
     differentiable: bool = True
+    # Why there is no gradient, if that depends on the call: refuses(attributes, shape of the first operand, positions
+    # of the results that cotangents come to) -> "not supported: ...", or "" where there is one.
+    refuses: Callable[[tuple[Any, ...], tuple[int, ...], Collection[int]], str] | None = None
 
 
 OPS: dict[str, OpDef] = {}

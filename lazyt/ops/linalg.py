@@ -19,7 +19,7 @@ from lazyt.ops.linear import matmul_nodes, sizes_text
 from lazyt.ops.reductions import reduce, root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node, Shape
@@ -113,9 +113,14 @@ def _values(v: Node) -> list[tuple[Shape, np.dtype]]:
 
 
 INV = _call("inv", _like, np.linalg.inv, saves=(-1,), fallible=True)
-DET = _call("det", _batch, np.linalg.det, saves=(0, -1))
+# NOTE: they fail at no matrix; their derivatives do.
+DET = _call("det", _batch, np.linalg.det, saves=(0, -1), fallible=True)
 SLOGDET = _call(
-    "slogdet", lambda v: [*_batch(v), (v.shape[:-2], dtypes.real_of(v.dtype))], np.linalg.slogdet, saves=(0, -1)
+    "slogdet",
+    lambda v: [*_batch(v), (v.shape[:-2], dtypes.real_of(v.dtype))],
+    np.linalg.slogdet,
+    saves=(0, -1),
+    fallible=True,
 )
 
 _SYMMETRIC = (_A @ _A.T + np.eye(3), (_STACK @ np.swapaxes(_STACK, 1, 2) + np.eye(3, dtype="f4")))
@@ -212,10 +217,19 @@ def qr(b: Builder, x: Operand, mode: str) -> tuple[Node, ...]:
     return b.opaque("linalg_qr", (v,), (mode,), [((*batch, m, k), v.dtype), ((*batch, k, n), v.dtype)])
 
 
+def _refuses_qr(statics: tuple[Any, ...], shape: tuple[int, ...], asked: Collection[int]) -> str:
+    (mode,) = statics
+    if mode == "reduced" or (mode == "complete" and shape[-2] <= shape[-1]):
+        return ""
+    why = "Q, which it needs, is not computed" if mode == "r" else "not all of Q is determined: use mode='reduced'"
+    return f"not supported: the gradient of qr(mode={mode!r}) of a matrix of shape {shape}, because {why}"
+
+
 QR = define(
     "linalg.qr",
     qr,
     saves=(-1,),
+    refuses=_refuses_qr,
     numpy=lambda x, mode="reduced": tuple(np.linalg.qr(x, mode)),
     samples=samples.calls((_A,), (_WIDE,), (_TALL,), (_TALL, {"mode": "complete"}), (_COMPLEX,)),
     errors=[_HALF, _VECTOR, ((_A,), {"mode": "full"}, ShapeError, "linalg.qr: mode is")],
@@ -231,10 +245,20 @@ def svd(b: Builder, x: Operand, full_matrices: bool) -> tuple[Node, ...]:
     return b.opaque("linalg_svd", (v,), (full_matrices,), outputs)
 
 
+def _refuses_svd(statics: tuple[Any, ...], shape: tuple[int, ...], asked: Collection[int]) -> str:
+    if not statics[0] or shape[-2] == shape[-1] or not {0, 2} & {*asked}:
+        return ""
+    return (
+        f"not supported: the gradient of U and Vh of svd(full_matrices=True) of a matrix of shape {shape}, because "
+        "some of them are not determined: use full_matrices=False"
+    )
+
+
 SVD = define(
     "linalg.svd",
     svd,
     saves=(-1,),
+    refuses=_refuses_svd,
     fallible=True,
     numpy=lambda x, full_matrices=True: library_calls.svd(x, full_matrices),
     samples=samples.calls((_A,), (_WIDE,), (_TALL, {"full_matrices": False}), (_COMPLEX,)),

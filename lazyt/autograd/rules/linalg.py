@@ -15,16 +15,29 @@ from lazyt.autograd.rules.formula import Value, call, is_complex, outputs_of, st
 from lazyt.autograd.rules.registry import library_vjp, nondifferentiable
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
+from lazyt.ir.symbolic import hint
+from lazyt.ops.linalg import QR, SVD
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import numpy as np
 
     from lazyt.ir import graph as g
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
     from lazyt.ir.symbolic import Dim
+    from lazyt.ops.definition import OpDef
 
     Cotangents = tuple[Node | None, ...]
+
+
+def _check_refused(op: OpDef, n: Node, asked: Collection[int]) -> None:
+    """Raise NotSupportedError where a backward is not refused when it is recorded (a derivative of a derivative)."""
+    assert op.refuses is not None, "it may be refused"
+    why = op.refuses(statics_of(n), tuple(map(hint, n.operands[0].shape)), asked)
+    if why:
+        raise NotSupportedError(why)
 
 
 # Matrices
@@ -215,13 +228,12 @@ def _from_eigenvectors(values: Value, vectors: Value, by_values: Node | None, by
 def _svd(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     u, s, vh = (Value(b, y) for y in outputs_of(b, n))
     if statics_of(n)[0]:
-        if cts[0] is not None or cts[2] is not None:
-            what, why = (
-                "the gradient of U and Vh of svd(full_matrices=True)",
-                "some of them are not determined",
-            )
-            raise NotSupportedError(f"not supported: {what}, because {why}: use full_matrices=False")
-        return _svdvals(b, n, (cts[1],))
+        if cts[0] is None and cts[2] is None:
+            return _svdvals(b, n, (cts[1],))
+        _check_refused(SVD, n, [i for i, ct in enumerate(cts) if ct is not None])
+        rows, columns = n.operands[0].shape[-2:]
+        square = b.at_least(rows - columns, 0) and b.at_least(columns - rows, 0)
+        assert square, "others are refused"
     return (_from_singular_vectors(u, s, vh, cts).node,)
 
 
@@ -275,12 +287,7 @@ def _qr(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     A wide A = [A1 | A2] is Q [R1 | Q^H A2]: the square rule for A1, and products for A2.
     """
     x = n.operands[0]
-    if statics_of(n)[0] != "reduced":
-        what, why = (
-            f"the gradient of qr(mode={statics_of(n)[0]!r})",
-            "only mode='reduced' determines all it needs",
-        )
-        raise NotSupportedError(f"not supported: {what}, because {why}")
+    _check_refused(QR, n, ())
     q, r = (Value(b, y) for y in outputs_of(b, n))
     by_q = q.full(0) if cts[0] is None else Value(b, cts[0])
     by_r = r.full(0) if cts[1] is None else Value(b, cts[1])
