@@ -369,7 +369,7 @@ class _Watch:
             self._refuse(f"an array of NumPy of {type(x).__name__} and {x.dtype}")
         elif x.nbytes <= SMALL:
             self._add(x, ("{n}.tobytes()", "{n}.dtype", "hash({n}.shape)"), "an array of NumPy")
-        elif whole_array(x).flags.writeable:
+        elif not _is_constant(whole_array(x)):
             self._refuse(_ARRAY)
 
     def _cell(self, cell: types.CellType, name: str) -> None:
@@ -446,7 +446,7 @@ class _Watch:
             names = [x for x in vars(base) if x not in _OF_CLASSES]
             own = [f"{n}.__dict__[{x!r}]" for x in names]
             texts = (f"len({n}.__dict__)", *own) if len(own) <= FEW else (f"*{n}.__dict__", f"*{n}.__dict__.values()")
-            self._add(space, texts, f"an attribute of the class {base.__name__!r}")
+            self._add(space, (f"{n}.__mro__", *texts), f"an attribute of the class {base.__name__!r}")
             for name in names:
                 self._attribute(name, vars(base)[name])
         if isinstance(kind, abc.ABCMeta):
@@ -492,6 +492,9 @@ class _Watch:
                 self._go(*x)
             elif text.endswith("get(END)"):
                 self._go(x.get(None))
+        if isinstance(x, BaseException):
+            self._add(x, ("*{n}.args",), f"an argument of a {kind.__name__}")
+            self._go(*x.args)
         space, n = _referred(x)
         name = f"an attribute of a {kind.__name__}"
         library = is_library(kind.__module__)
@@ -516,6 +519,17 @@ class _Watch:
                     if isinstance(v, types.MemberDescriptorType):
                         self._add(space, (f"getattr({n}, {at!r}, END)",), name)
                         self._attribute(at, getattr(x, at, None))
+
+
+def _is_constant(whole: np.ndarray[Any, Any]) -> bool:
+    """Whether an array that is no view of another is read-only, and what its memory is of."""
+    if whole.flags.writeable or whole.base is None:
+        return not whole.flags.writeable
+    try:
+        with memoryview(whole.base) as view:
+            return view.readonly
+    except (TypeError, BufferError):
+        return False
 
 
 def _cached(x: Any) -> list[Any]:

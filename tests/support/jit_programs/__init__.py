@@ -2,6 +2,7 @@
 
 from tests.support.jit_programs import (
     arguments,
+    disguises,
     effects,
     iterators,
     modules,
@@ -14,6 +15,6 @@ from tests.support.jit_programs import (
 from tests.support.jit_programs.table import PROGRAMS, outcome
 
 __all__ = [
-    "PROGRAMS", "arguments", "effects", "iterators", "modules", "others", "outcome", "randomness", "reads", "recursion",
-    "results",
+    "PROGRAMS", "arguments", "disguises", "effects", "iterators", "modules", "others", "outcome", "randomness", "reads",
+    "recursion", "results",
 ]  # fmt: skip
