@@ -523,10 +523,11 @@ class _Watch:
 
 def _is_constant(whole: np.ndarray[Any, Any]) -> bool:
     """Whether an array that is no view of another is read-only, and what its memory is of."""
-    if whole.flags.writeable or whole.base is None:
+    base: Any = whole.base
+    if whole.flags.writeable or base is None:
         return not whole.flags.writeable
     try:
-        with memoryview(whole.base) as view:
+        with memoryview(base) as view:
             return view.readonly
     except (TypeError, BufferError):
         return False
