@@ -11,7 +11,7 @@ from weakref import ref
 from lazyt.autograd.functional import flatten, is_at_leaf, unflatten
 from lazyt.config import general as settings
 from lazyt.errors import LazytWarning, NotSupportedError
-from lazyt.functions.jit_arguments import Arguments, Lifted, difference, refusal_of_result
+from lazyt.functions.jit_arguments import Arguments, Lifted, difference, refusal_of_result, with_marks, without_marks
 from lazyt.tracing.call_events import Calls, using
 from lazyt.tracing.call_guards import Guards, TooMany, watched
 from lazyt.tracing.call_site import warn
@@ -264,7 +264,8 @@ class Jitted:
                         self._fresh = 0
                         if self._small:
                             self._rest_a_while()
-                        return made[0] if known.alone else unflatten(known.tree, made)
+                        out = made[0] if known.alone else unflatten(known.tree, made)
+                        return out if given is None or not given.held else without_marks(out, given)
                     known = None
         finally:
             tr.busy = busy
@@ -321,7 +322,8 @@ class _Recorded:
             if jitted._row >= TWICE:
                 jitted._rest_a_while()
             return out
-        if self.entry is not None and (why := refusal_of_result(out, self._was_there)):
+        marked = out if self.given is None or not self.given.held else with_marks(out, self.given)
+        if self.entry is not None and (why := refusal_of_result(marked, self._was_there)):
             jitted._refuse(why)
             jitted._rest_a_while()
             return out
@@ -329,7 +331,7 @@ class _Recorded:
             jitted._reason = "it begins a program without a tensor among its arguments, or changes a mode"
             return out
         results: list[Any] = []
-        tree = flatten(out, results)
+        tree = flatten(marked, results)
         if within := inside(tr, self.start):
             jitted._reason = f"it has {within} inside"
             return out
@@ -374,7 +376,7 @@ class _Recorded:
         """Whether an object, by its id, was there before the call."""
         given = self.given
         there = self.entry is not None and x in self.entry.guards.reached
-        return there or (given is not None and (x in given.containers or x in map(id, given.objects)))
+        return there or (given is not None and x in map(id, given.objects))
 
     def _known(self, steps: list[Step], results: list[Any], tree: Any, call: Any) -> KnownCall | str:
         """The call, or why it is not remembered."""

@@ -32,12 +32,13 @@ class Arguments:
     by which of these containers are one. Everything else is known by identity: `objects`, whose attributes are watched.
     """
 
-    __slots__ = ("arrays", "containers", "key", "objects", "tensors")
+    __slots__ = ("arrays", "containers", "held", "key", "objects", "tensors")
 
     def __init__(self, args: Any, kwargs: Any) -> None:
         self.tensors: list[Handle] = []
         self.objects: list[Any] = []
         self.containers: dict[int, int] = {}  # by id, in the order in which they were found
+        self.held: list[Any] = []  # the containers themselves
         self.arrays = False  # whether there are arrays of NumPy, see `Lifted`
         key: list[Any] = []
         for x in args:
@@ -82,6 +83,7 @@ class Arguments:
                 key += (kind, "again", before)
                 return
             self.containers[id(x)] = len(self.containers)
+            self.held.append(x)
         key += (kind, len(x))
         if kind is dict or kind is OrderedDict:
             for k, v in x.items():
@@ -149,6 +151,38 @@ class Lifted:
                 given[:] = after
 
 
+class _Given:
+    """In place of a list, a dictionary or a set among the arguments that is returned: its number."""
+
+    __slots__ = ("n",)
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
+def with_marks(out: Any, given: Arguments) -> Any:
+    """What a function returned, with marks for containers among its arguments."""
+    if (n := given.containers.get(id(out))) is not None:
+        return _Given(n)
+    return _mapped(with_marks, out, given)
+
+
+def without_marks(out: Any, given: Arguments) -> Any:
+    """The same with containers of these arguments."""
+    if isinstance(out, _Given):
+        return given.held[out.n]
+    return _mapped(without_marks, out, given)
+
+
+def _mapped(f: Any, x: Any, given: Arguments) -> Any:
+    kind = type(x)
+    if kind is dict:
+        return {k: f(v, given) for k, v in x.items()}
+    if kind is list or kind is tuple:
+        return kind([f(v, given) for v in x])
+    return kind(*[f(v, given) for v in x]) if is_named_tuple(kind) else x
+
+
 def refusal_of_result(out: Any, known: Any) -> str:
     """Why what a function returned cannot be made again from its tensors; '' if it can.
 
@@ -158,7 +192,7 @@ def refusal_of_result(out: Any, known: Any) -> str:
     while todo:
         x = todo.pop()
         kind = type(x)
-        if isinstance(x, Handle) or is_constant(x) or kind is range or kind is Device:
+        if isinstance(x, Handle | _Given) or is_constant(x) or kind is range or kind is Device:
             continue
         if kind in (tuple, list, dict) or is_named_tuple(kind):
             if kind in (list, dict):
@@ -199,4 +233,6 @@ def _is_alike(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(_is_alike, a, b))
     if isinstance(a, dict):
         return [*a] == [*b] and all(map(_is_alike, a.values(), b.values()))
+    if isinstance(a, _Given):
+        return a.n == b.n
     return a is b or is_at_leaf(a) or (is_constant(a) and repr(a) == repr(b))

@@ -226,3 +226,19 @@ def _self_as_result(jit):
         return out[0] is c, out[1]
 
     return call
+
+
+@program
+def _containers_of_the_arguments_as_results(jit):
+    def f(x, caches, names, d):
+        return [(c, x * 2) for c in caches], {"names": names, "d": (d,)}, caches[0]
+
+    jitted = jit(f)
+
+    def call(turn):
+        caches, names, d = [[one()], [one() * turn]], {"a"}, {"x": one()}
+        out, other, first = jitted(one(), caches, names, d)
+        same = out[0][0] is caches[0], out[1][0] is caches[1], other["names"] is names, other["d"][0] is d
+        return same, first is caches[0], out[1][1], out[1][0]
+
+    return call
