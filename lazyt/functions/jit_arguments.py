@@ -234,5 +234,5 @@ def _is_alike(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return [*a] == [*b] and all(map(_is_alike, a.values(), b.values()))
     if isinstance(a, _Given):
-        return a.n == b.n
+        return bool(a.n == b.n)
     return a is b or is_at_leaf(a) or (is_constant(a) and repr(a) == repr(b))
