@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class LazytError(Exception):
@@ -126,26 +126,59 @@ class OutOfMemory(LazytError, MemoryError):
     """No memory for a sync; everything that was pending still is."""
 
 
-def recorded_at(error: BaseException, site: Any, step: int = -1) -> None:
-    """Say which recorded line's data an error comes from: what does not depend on it can still be computed.
+class Recorded(NamedTuple):
+    """The recorded operation that an error comes from.
 
-    `step`: where that operation stands in the program that was planned, if its plan may run for other lines too.
+    site: its line; step: its position in the program, -1 where only the line is known; backward: whether the error is
+    of its derivative.
     """
-    error._lazyt_site = site, step  # type: ignore[attr-defined]
+
+    site: Any = None
+    step: int = -1
+    backward: bool = False
+
+
+def recorded_at(error: BaseException, site: Any, step: int = -1, backward: bool = False) -> None:
+    """Say which recorded operation an error comes from: what does not depend on it can still be computed.
+
+    `step`: the operation's position in the program that was planned, if its plan may run for other lines too.
+    """
+    error._lazyt_site = Recorded(site, step, backward)  # type: ignore[attr-defined]
+
+
+def recorded_of(error: BaseException) -> Recorded:
+    """The recorded operation that an error comes from."""
+    found: Recorded = getattr(error, "_lazyt_site", Recorded())
+    return found
 
 
 def site_of(error: BaseException) -> Any:
     """The recorded line whose data an error comes from, or None."""
-    return getattr(error, "_lazyt_site", (None,))[0]
+    return recorded_of(error).site
 
 
-def relocate(error: Exception, sites: Callable[[], Sequence[Any]]) -> None:
-    """Name the line that recorded the operation in the program that ran, not in the one that was planned."""
-    site, step = getattr(error, "_lazyt_site", (None, -1))
+def found_at(error: BaseException, name: str, site: Any, step: int = -1, backward: bool = False) -> None:
+    """Have an error say which recorded operation it is of; one that says so stays as it is."""
+    if site_of(error) is not None:
+        return
+    recorded_at(error, site, step, backward)
+    text = f"{name}, recorded at {site}; found at the sync"
+    if isinstance(error, LazytError) and error.args and isinstance(error.args[0], str):
+        error.args = (f"{error.args[0]} ({text})", *error.args[1:])
+    else:
+        error.add_note(text)
+
+
+def relocate(error: BaseException, sites: Callable[[], Sequence[Any]], whole: bool = False) -> None:
+    """Name the line that recorded the operation in the program that ran, not in the one that was planned.
+
+    whole: positions in that program are those in the trace, and stay known.
+    """
+    site, step, backward = recorded_of(error)
     if step < 0:
         return
     here = sites()[step]
-    recorded_at(error, here)
+    recorded_at(error, here, step if whole else -1, backward)
     if here == site:
         return
     name, called = (getattr(s, "name", "") for s in (site, here))
@@ -181,7 +214,7 @@ def is_ours(error: BaseException) -> bool:
 
 
 # What a plan may fail by that is nobody's fault, and may be gone the next time.
-_PASSING = (MemoryError, OSError, Warning)
+_PASSING = (MemoryError, OSError, ImportError, Warning)
 
 
 # Packages that planning calls.
@@ -195,6 +228,12 @@ def failed_to_plan(error: Exception) -> None:
     """
     if isinstance(error, _PASSING) or (isinstance(error, LazytError) and not isinstance(error, LazytInternalError)):
         return
+    if not is_from_outside(error) and not is_out_of_frames(error):
+        error._lazyt_fault = True  # type: ignore[attr-defined]
+
+
+def is_from_outside(error: BaseException) -> bool:
+    """Whether code that is neither lazyt's nor of a package that planning calls raised an error, or was under way."""
     t, name = error.__traceback__, ""
     while t is not None:
         f, t = t.tb_frame, t.tb_next
@@ -202,13 +241,37 @@ def failed_to_plan(error: Exception) -> None:
         package = name.partition(".")[0]
         own = package in _OWN or package in sys.stdlib_module_names or f.f_code.co_filename.startswith("<lazyt ")
         if not own or package == "__main__":
-            return
-    if name and name != "threading":  # no thread can be started
-        error._lazyt_fault = True  # type: ignore[attr-defined]
+            return True
+    return not name or name == "threading"  # no thread can be started
+
+
+def is_lasting(error: Exception, act: Callable[[], object]) -> bool:
+    """Whether `act`, which raised an error, raises such a one again: if not, a handler of signals raised it."""
+    try:
+        act()
+    except Exception as again:  # noqa: BLE001 - only whether it is raised is asked
+        return type(again) is type(error)
+    return False
+
+
+# A sync with fewer frames left than this may run out of them because of where it was called.
+FRAMES = 400
+
+
+def is_out_of_frames(error: BaseException) -> bool:
+    """Whether a RecursionError comes of the depth at which lazyt was called, rather than of lazyt's own frames."""
+    if not isinstance(error, RecursionError):
+        return False
+    frame, depth = sys._getframe(1), 0
+    while (back := frame.f_back) is not None:
+        frame, depth = back, depth + 1
+    return sys.getrecursionlimit() - depth < FRAMES
 
 
 def is_fault(error: BaseException) -> bool:
     """Whether a sync failed by a fault of lazyt's own: neither by its data nor for want of memory."""
+    if is_out_of_frames(error):
+        return False
     return getattr(error, "_lazyt_fault", False) or (is_ours(error) and site_of(error) is None)
 
 

@@ -6,11 +6,11 @@ The function runs when a backward is recorded. What it records is part of the sa
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import cache
 from typing import Any
 
-from lazyt.autograd.reachability import Reach
+from lazyt.autograd.reachability import reach_of
 from lazyt.autograd.track import CUSTOM
 from lazyt.autograd.vjp_step import special_step
 from lazyt.ops.definition import OpDef
@@ -143,17 +143,19 @@ def as_function_view(x: Handle, name: str, k: int) -> Handle:
 
 
 def drop_unused(tr: Trace, held: Callable[[], Sequence[Slot]]) -> None:
-    """Forget the calls that no value leads to which somebody holds, so that what they kept is not computed.
+    """Forget the calls, hooks and retained gradients that no held value leads to: what they hold is not computed then.
 
-    `held` gives the values that are held now.
+    A function that closes over a parameter holds its gradient. `held` gives the values that are held now.
     """
     rules = dict(tr.customs)
+    passed: set[Slot] = set()
     for rule in rules.values():
         rule.kept.lend()
     try:
         roots = [s for s in held() if s.requires_grad]
         while roots:
-            through = Reach(roots, None).through
+            through = reach_of(roots).through
+            passed |= through
             roots = []
             for s in [s for s in rules if not through.isdisjoint(s.slots)]:
                 pending = rules.pop(s).kept.take_back(tr)
@@ -164,3 +166,16 @@ def drop_unused(tr: Trace, held: Callable[[], Sequence[Slot]]) -> None:
         raise
     for s in rules:
         del tr.customs[s]
+    for noted in (tr.slot_hooks, tr.retained):
+        for x in [x for x in noted if not _is_passed(x, passed)]:
+            del noted[x]
+
+
+def _is_passed(x: Slot, passed: Container[Slot]) -> bool:
+    """Whether a backward may pass a value, or what it is a view of."""
+    at: Any = x
+    while at not in passed:
+        if getattr(at.step.op, "write", None) is None:
+            return False
+        at = at.step.operands[0]
+    return True

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.rules import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
 from lazyt.autograd.rules.formula import carries, zeros
+from lazyt.errors import is_lasting
 from lazyt.ir import graph as g
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
@@ -24,6 +25,7 @@ def backward(
     cotangents: Sequence[Node],
     wanted: Sequence[Sequence[Node]],
     blocked: Collection[Node] = (),
+    pull: Callable[[Builder, Node, Found, dict[Node, bool]], None] | None = None,
 ) -> tuple[list[Node], tuple[bool, ...]]:
     """Append to `b` the cotangents of `wanted`, given those of `outputs`.
 
@@ -31,7 +33,7 @@ def backward(
     the shape and dtype of the first; it is zeros when no output depends on any of them, and then the second
     result says False at i. A node's contributions are added in its dtype, those of `outputs` first and then
     by decreasing serial number of the consumer: the order is the graph's own. `stop`, integers and the
-    nodes in `blocked` pass nothing on.
+    nodes in `blocked` pass nothing on. pull: what passes the cotangent of a node on, in place of `_pull`.
     """
     groups = [list(dict.fromkeys(group)) for group in wanted]
     path, through = _path(b, outputs, {n for group in groups for n in group}, blocked)
@@ -45,7 +47,7 @@ def backward(
         if n in found and through[n]:
             b.site = g.pulled(n.site)
             start = len(b.nodes)
-            _pull(b, n, found, through)
+            (pull or _pull)(b, n, found, through)
             _mark_local(b.nodes[start:], g.pulled(n.site, local=True), carried)
     b.site = site
     gradients = [_total(b, group, found) for group in groups]
@@ -57,11 +59,12 @@ def needed(b: Builder, outputs: Sequence[Node], wanted: Sequence[Sequence[Node]]
 
     They are found by building the gradients, for unknown cotangents, in a fork of `b` and looking at its
     border: no second table says what a rule reads, so none can be wrong. The guards that the rules leave in
-    the scope stay, as they will once the gradients are built.
+    the scope stay, as they will once the gradients are built. What a rule reads that raises is not known:
+    it raises again when the gradients are asked for, and if it does not, that is computed again.
     """
     fork = b.fork()
     unknown = [fork.input(-1 - i, y.shape, y.dtype) for i, y in enumerate(outputs)]
-    gradients, _ = backward(fork, outputs, unknown, wanted)
+    gradients, _ = backward(fork, outputs, unknown, wanted, pull=_pull_if_able)
     old = len(b.nodes)
     made = [n for n in g.reachable(gradients) if n.serial >= old]
     return {o for n in made for o in n.operands if o.serial < old} | {n for n in gradients if n.serial < old}
@@ -132,6 +135,15 @@ def _pull(b: Builder, n: Node, found: Found, through: dict[Node, bool]) -> None:
     for o, ct in zip(n.operands, cts, strict=True):
         if ct is not None and o in through:
             _contribute(b, found, o, 0, ct)
+
+
+def _pull_if_able(b: Builder, n: Node, found: Found, through: dict[Node, bool]) -> None:
+    """`_pull` of a node whose rule may raise: then the cotangent ends there."""
+    try:
+        _pull(b, n, found, through)
+    except Exception as e:
+        if not is_lasting(e, lambda: _pull(b, n, found, through)):
+            raise
 
 
 def _read_copy(b: Builder, n: Node, made: Sequence[Node], cts: tuple[Node | None, ...]) -> tuple[Node | None, ...]:

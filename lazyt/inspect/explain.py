@@ -8,13 +8,13 @@ from lazyt.config import general as settings
 from lazyt.inspect.kernels import SHOWN, KernelView, kernel_views, sizes
 from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import nbytes
+from lazyt.runtime.computing import differentiable
 from lazyt.runtime.liveness import wanted_of
 from lazyt.runtime.memory_policy import described
 from lazyt.runtime.partition import Partition
 from lazyt.runtime.plan_cache import Plan, build, is_shown, peek, runs_alone, shown
 from lazyt.runtime.pulls import Pull
 from lazyt.runtime.subprograms import partition
-from lazyt.runtime.sync import differentiable
 from lazyt.tracing.printer import aligned, bytes_text, count_text, html_text, plural, time_text
 from lazyt.tracing.tensor_state import Handle, Holder
 from lazyt.tracing.trace import Ext, Slot, Step, Trace, local

@@ -11,9 +11,9 @@ from lazyt.inspect.kernels import sizes
 from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import is_on_host, nbytes
 from lazyt.ir.passes.saved_values import Sides, saved_values
+from lazyt.runtime.computing import differentiable
 from lazyt.runtime.liveness import wanted_of
 from lazyt.runtime.plan_cache import show
-from lazyt.runtime.sync import differentiable
 from lazyt.tracing.printer import aligned, bytes_text, html_text, plural, site_text, time_text
 from lazyt.tracing.trace import Trace, local
 

@@ -20,7 +20,7 @@ from lazyt import on_demand
 from lazyt.backends.common.precision import flushes
 from lazyt.backends.registry import backends
 from lazyt.config import general as settings
-from lazyt.errors import OutOfMemory, is_ours
+from lazyt.errors import OutOfMemory, found_at, is_from_outside, is_ours
 from lazyt.ir import graph as g
 from lazyt.ir.dtypes import HALVES, float32
 from lazyt.ir.graph import Graph
@@ -379,7 +379,12 @@ class Stepwise(Generic[P]):
                 if s.op is ASSIGN:
                     values[s] = values[s.operands[0]]
                 else:
-                    self._step(s, extents, scalars, values)
+                    try:
+                        self._step(s, extents, scalars, values)
+                    except Exception as e:
+                        if not is_from_outside(e):
+                            found_at(e, s.op.name, s.site, s.index)
+                        raise
                 for x in last[s]:
                     del values[x]
         for x in want:

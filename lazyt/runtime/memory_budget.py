@@ -21,6 +21,7 @@ from lazyt.ir.passes.compress_choice import is_choosable
 from lazyt.ir.passes.recomputation import Choice, Wish
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
+from lazyt.runtime import failures
 from lazyt.runtime.decorators import Context
 from lazyt.runtime.memory import size_of
 from lazyt.runtime.memory_policy import Policy, Saved, verdict_of
@@ -188,7 +189,9 @@ def plan_within(
         best = _least(lambda aim: made(wish=replace(wish, limit=aim)), always, [best, usual], need)
     least = need(best)
     if least > limit:
-        raise OutOfMemory(_too_little(limit, least, usual, best))
+        error = OutOfMemory(_too_little(limit, least, usual, best))
+        failures.name_largest(error, best, extents, scalars, found.steps)
+        raise error
     return _bounded(best, limit, scalars)
 
 

@@ -332,11 +332,12 @@ def _place(pos: Step) -> Place:
 
 
 def find_plan(
-    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], later: Later | None = None
+    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], later: Later | None = None, exact: bool = False
 ) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:
     """A plan that computes `want` for these extents, and why one had to be made ('' when none had).
 
-    later: what a later backward goes through, of which such a plan computes the residuals too.
+    later: what a later backward goes through, of which such a plan computes the residuals too. exact: it computes
+    nothing else.
     """
     global _shown
     with _lock:
@@ -345,10 +346,11 @@ def find_plan(
         name = None if later is None else later.name
         found: Plan | Stepwise[Plan]
         why: str | cache_miss.Why
-        if plan is not None and ext is place.ext and want == place.slots and plan.fused and plan.later == name:
+        same = plan is not None and ext is place.ext and want == place.slots and plan.fused and plan.later == name
+        if plan is not None and same and not (exact and len(plan.wanted) > len(want)):
             found, why = plan, ""
         else:
-            found, why = _choose(place.program, pos, ext, want, names(want), scalars, later)
+            found, why = _choose(place.program, pos, ext, want, names(want), scalars, later, exact)
             place.plan = found if isinstance(found, Plan) else None
             place.ext, place.slots = ext, list(want)
         if is_shown(pos):
@@ -358,7 +360,7 @@ def find_plan(
 
 def _choose(
     program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any],
-    later: Later | None,
+    later: Later | None, exact: bool,
 ) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:  # fmt: skip
     fused = _fused(program, pos, ext, later)
     program.seen += 1
@@ -367,12 +369,12 @@ def _choose(
         why = cache_miss.new_program(pos)
         cache_miss.mark_known(pos)
         return _stepwise(pos, ext, want, wanted, scalars), why
-    found, reason = _search(program, pos, ext, wanted, fused, later)
+    found, reason = _search(program, pos, ext, wanted, fused, later, exact)
     if found is not None:
         cache_miss.mark_known(pos)
         return found, ""
     want = list(want)
-    if reason.startswith(cache_miss.OTHERS) and program.misses and _cannot_fail(pos) and later is None:
+    if reason.startswith(cache_miss.OTHERS) and program.misses and not exact and _cannot_fail(pos) and later is None:
         want = _union(program, pos, want)
     program.misses.append(wanted)
     del program.misses[:-4]
@@ -411,14 +413,14 @@ def _fused(program: Program | None, pos: Step, ext: Ext, later: Later | None) ->
 
 
 def _search(
-    program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool, later: Later | None = None
+    program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool, later: Later | None = None, exact: bool = False
 ) -> tuple[Plan | None, str]:
     """A known plan for what is wanted; or None, and why there is none."""
     need = set(wanted)
     name = None if later is None else later.name
     near: Plan | None = None
     unfused = program.stepped and fused
-    safe = _cannot_fail(pos)
+    safe = not exact and _cannot_fail(pos)
     for plan in program.plans:
         if fused and not plan.fused and settings["fuse"]:
             unfused = True

@@ -14,28 +14,17 @@ import numpy as np
 from lazyt import on_demand
 from lazyt.autograd.custom import drop_unused
 from lazyt.autograd.engine import consumed_on
-from lazyt.autograd.saved_segment import Segment, graphs_of, make_segment
 from lazyt.autograd.track import has_graph
 from lazyt.backends.common.commit_flag import Receipt
-from lazyt.errors import (
-    LazytError,
-    NotSupportedError,
-    OutOfMemory,
-    SyncError,
-    described,
-    failed_to_plan,
-    is_fault,
-    relocate,
-    site_of,
-)
+from lazyt.errors import SyncError, is_out_of_frames
 from lazyt.ir import dtypes
 from lazyt.runtime import memory
-from lazyt.runtime.first_run import Stepwise
+from lazyt.runtime.computing import Snapshot, compute, differentiable
 from lazyt.runtime.liveness import apart, commit, is_wanted, stand, wanted_of
-from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan, is_shown
-from lazyt.runtime.replay import ENQUEUE, Again, counters, sites_of
+from lazyt.runtime.plan_cache import Plan, drop_plans
+from lazyt.runtime.replay import ENQUEUE, Again, counters
 from lazyt.runtime.replay_update import remember
-from lazyt.runtime.subprograms import iteration_left, partition
+from lazyt.runtime.subprograms import iteration_left
 from lazyt.runtime.sync_report import SyncReport
 from lazyt.tracing import record as recording
 from lazyt.tracing.call_site import Site, user_site
@@ -47,14 +36,10 @@ from lazyt.tracing.tensor_state import EXTERNAL, Data, Handle, Holder, Storage
 from lazyt.tracing.trace import Slot, Trace, holding, local
 
 if TYPE_CHECKING:
-    from lazyt.ir.residuals import Residuals
-    from lazyt.ops import effects
-    from lazyt.runtime import effect_calls, linked_parts
-    from lazyt.runtime.partition import Partition
-    from lazyt.runtime.templates import PartRun
+    from lazyt.runtime import effect_calls, failures, linked_parts
 else:
-    effects = on_demand.module("lazyt.ops.effects")
     effect_calls = on_demand.module("lazyt.runtime.effect_calls")
+    failures = on_demand.module("lazyt.runtime.failures")
     linked_parts = on_demand.module("lazyt.runtime.linked_parts")
 
 # Syncs that come at a line which has nothing to do with what is computed.
@@ -68,12 +53,6 @@ def last_report() -> SyncReport | None:
         tr.report = _repeated(*tr.report)
     found: SyncReport | None = tr.report
     return found
-
-
-def differentiable(tr: Trace, wanted: Sequence[Slot], others: Sequence[Holder]) -> Segment | None:
-    """What a later backward through these values will need, and through views; None when none goes through them."""
-    graphs = graphs_of(wanted, others)
-    return make_segment(tr, graphs, consumed_on(tr)) if graphs else None
 
 
 def check_allowed(tr: Trace, cause: str, site: Site | None) -> None:
@@ -93,8 +72,8 @@ def sync(
 ) -> None:  # fmt: skip
     """Compute everything alive (and `extra`), put it behind its holders, and start a new trace.
 
-    What fails because of its data (an index) stays pending, in a trace left behind; the rest is computed. The error is
-    raised if `asked` is among what failed, or nothing in particular was asked for.
+    What fails stays pending, in a trace left behind; the rest is computed. The error is raised if nothing in particular
+    was asked for; if `asked` is among what failed, its own error.
     """
     pos = tr.pos
     if pos.parent is None or (extra and not _in_trace(tr, extra)):
@@ -115,7 +94,7 @@ def sync(
     if tr.mode.inference:
         mark(tr)
     if tr.customs and not all(rule.freed for rule in tr.customs.values()):
-        drop_unused(tr, lambda: wanted_of(tr)[0])
+        drop_unused(tr, lambda: [*wanted_of(tr)[0], *(slot for slot, _ in extra)])
     if pos.again and not extra:
         # NOTE: extents that come in turn, as lengths and batch sizes do, have a replay each.
         again = pos.again = pos.again.by_extents.get(tr.ext, pos.again)
@@ -125,6 +104,8 @@ def sync(
             return
     if tr.pos.parent is None:
         return  # a handler of signals has synced meanwhile
+    if tr.customs or tr.slot_hooks or tr.retained:
+        drop_unused(tr, lambda: [*wanted_of(tr)[0], *(slot for slot, _ in extra)])
     # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
     # value of this trace must then find the value, because the trace's inputs may be overwritten.
     with holding:
@@ -141,37 +122,32 @@ def sync(
                     slots.append(slot)
                     holders.append(h)
             report = SyncReport(cause, site, pos.index + 1, len(slots), perf_counter() - tr.started)
-            segment = differentiable(tr, slots, others)
-            want = slots if segment is None else [*slots, *segment.slots]
-            idle = tr.let_go()
-            snapshot, receipt = _Snapshot(tr, segment), Receipt(cause not in ENQUEUE)
+            segment, want = None, slots
+            snapshot, receipt = Snapshot(tr), Receipt(cause not in ENQUEUE)
             try:
-                values = _compute(snapshot, want, report, receipt) if want else []
+                segment = differentiable(tr, slots, others)
+                want = slots if segment is None else [*slots, *segment.slots]
+                snapshot.later = None if segment is None else segment.later
+                idle = tr.let_go()
+                values = compute(snapshot, want, report, receipt) if want else []
                 commit(tr, slots, holders, others, values, segment, snapshot.residuals)
-            except BaseException as e:
-                raised, fault = True, None
-                if isinstance(e, Exception) and _without(tr, e, snapshot, slots, holders, others, report):
-                    raised = cause not in UNASKED if asked is None else asked._data is None
-                    # What an effect reads nobody else may read.
-                    raised = raised or (bool(tr.effects) and effect_calls.lost(tr))
-                    tr.leave()
-                elif receipt.written and isinstance(report.plan, Plan):
+            except BaseException as e:  # noqa: BLE001 - it is raised, or what it leads to
+                error: BaseException | None = e
+                if receipt.written and isinstance(report.plan, Plan):
                     # An interrupt after the inputs were overwritten: the results stand, and it goes on afterwards.
                     plan = report.plan
                     stand(tr, lambda: _results(tr, plan, receipt, snapshot, want, slots, holders, others, segment))
-                elif isinstance(e, Exception) and is_fault(e):
-                    # What a value of this trace needs alone may be without the fault: whoever wants one tries.
-                    tr.leave()
-                    raised, fault = False, described(e)
+                elif not is_out_of_frames(e):
+                    error = _after(tr, e, snapshot, slots, holders, others, report, asked)
                 # NOTE: a traceback keeps this frame, which must not keep tensors alive: they would be wanted again.
                 del slots, holders, others, segment, want, snapshot, extra
-                if fault is not None:
-                    raise fault from e
-                if raised:
-                    if isinstance(e, MemoryError) and not isinstance(e, LazytError):
-                        # Python's own, or NumPy's: what a plan is made of found no memory.
-                        raise OutOfMemory(f"{cause}: {str(e) or 'no memory is left'}; what was pending still is") from e
-                    raise
+                try:
+                    if error is e:
+                        raise
+                    if error is not None:
+                        raise error from error.__cause__
+                finally:
+                    del error
                 _finish(tr, report)
                 return
             if (report.plan_hit or not slots) and not extra:
@@ -183,6 +159,25 @@ def sync(
         finally:
             tr.computing = False
             local.trace = own
+
+
+def _after(
+    tr: Trace, error: BaseException, snapshot: Snapshot, slots: Sequence[Slot], holders: Sequence[Holder],
+    others: Sequence[Holder], report: SyncReport, asked: Holder | None,
+) -> BaseException | None:  # fmt: skip
+    """Compute what can be after an error of a sync, and leave the trace to the rest: the error to raise, if any."""
+    culprits = failures.culprits_of(tr, error, snapshot, slots, holders, others, report)
+    if culprits is None:
+        return failures.as_raised(error, report.cause)
+    # What an effect reads nobody else may read.
+    raised = not isinstance(error, Exception) or (bool(tr.effects) and effect_calls.lost(tr))
+    tr.leave(culprits)
+    if not raised and asked is None:
+        raised = report.cause not in UNASKED
+    elif not raised and asked is not None:
+        own = None if asked._data is not None else failures.own_error(asked, report.cause, report.site)
+        return None if own is None else failures.as_raised(own, report.cause)
+    return failures.as_raised(error, report.cause) if raised else None
 
 
 def _in_trace(tr: Trace, extra: Sequence[tuple[Slot, Holder]]) -> bool:
@@ -233,181 +228,8 @@ def _finish(tr: Trace, report: SyncReport) -> None:
         tr.start()
 
 
-def _without(
-    tr: Trace, error: Exception, snapshot: _Snapshot, slots: Sequence[Slot], holders: Sequence[Holder],
-    others: Sequence[Holder], report: SyncReport,
-) -> bool:  # fmt: skip
-    """After an error of one line's data, or one that its device does not support: compute what no such line leads to.
-
-    False if that fails in another way.
-    """
-    failing: set[Any] = set()
-    refused = isinstance(error, NotSupportedError)
-    while site_of(error) is not None and site_of(error) not in failing:
-        failing.add(site_of(error))
-        spoilt: set[Any] = set()
-        for s in snapshot.pos.steps():
-            # NOTE: what a backward reads besides its operands led to one of them.
-            reads = any(x.step in spoilt for x in s.operands if isinstance(x, Slot))
-            fails = refused or (s.op.fallible and not effects.is_effect(s.op))
-            if reads or (fails and s.site in failing):
-                spoilt.add(s)
-        good = [(s, h) for s, h in zip(slots, holders, strict=True) if s.step not in spoilt]
-        want = [s for s, _ in good]
-        segment = differentiable(tr, want, [h for h in others if h._slot is None or h._slot.step not in spoilt])
-        left = effect_calls.left_over(tr, spoilt, failing if refused else ()) if tr.effects else []
-        for x in effect_calls.read_by(left, want) if left else ():
-            want.append(x)
-            good.append((x, Holder()))
-            good[-1][1]._slot = x
-        rest = _Snapshot(tr, segment)
-        rest.pos, rest.ext, rest.scalars, rest.inputs = snapshot.pos, snapshot.ext, snapshot.scalars, snapshot.inputs
-        report.forget()  # what failed is not what ran
-        try:
-            need = want if segment is None else [*want, *segment.slots]
-            values = _compute(rest, need, report) if need else []
-        except Exception as e:  # noqa: BLE001 - the first error is the one that is raised
-            # NOTE: its traceback has this frame, which would keep it, and tensors with it, until a collection.
-            error, refused = e.with_traceback(None), refused or isinstance(e, NotSupportedError)
-            continue
-        # NOTE: a holder that was written is met at its old value too.
-        unable = {id(h) for s, h in zip(slots, holders, strict=True) if s.step in spoilt}
-        still = [h for h in others if id(h) not in unable]
-        commit(tr, want, [h for _, h in good], still, values, segment, rest.residuals)
-        if left:
-            effect_calls.make_left(left, dict(zip(want, values, strict=False)), rest)
-        return True
-    return False
-
-
-class _Snapshot:
-    """A trace as it stands: another thread may compute it while its owner goes on."""
-
-    __slots__ = ("ext", "inputs", "later", "pos", "residuals", "scalars")
-
-    def __init__(self, tr: Trace, segment: Segment | None = None) -> None:
-        """segment: what a later backward needs of the trace."""
-        self.later = None if segment is None else segment.later
-        self.residuals: Residuals | None = None  # of `later`, once it is computed: its values are behind the others
-        pos = self.pos = tr.pos
-        self.ext = tr.ext
-        self.scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
-        self.inputs = tr.inputs
-
-    def sites(self) -> list[Any]:
-        return sites_of(self.pos)
-
-
-def _compute(
-    snapshot: _Snapshot, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None = None
-) -> list[Data]:  # fmt: skip
-    """Run the plan of this trace for these slots, one a device; raises with everything still pending."""
-    tr = snapshot.pos.owner
-    if not snapshot.pos.mixed:
-        if tr.effects:
-            effect_calls.run_of(tr, snapshot.pos.device)
-        return _compute_on_one(snapshot, want, report, receipt)
-    values: dict[Slot, Data] = {}
-    devices = dict.fromkeys(s.step.device for s in want)
-    for d in devices:
-        some = [s for s in want if s.step.device == d]
-        if tr.effects:
-            effect_calls.run_of(tr, d)
-        found = _compute_on_one(snapshot, some, report, receipt if len(devices) == 1 else None)
-        values.update(zip(some, found, strict=True))
-    return [values[s] for s in want]
-
-
-def _compute_parts(
-    snapshot: _Snapshot, parts: Partition, want: Sequence[Slot], report: SyncReport
-) -> list[Data]:  # fmt: skip
-    """The values of `want` from the parts of a long trace, one after the other.
-
-    NOTE: no input of the trace is overwritten, for any part may fail; what an earlier part computed may be.
-    """
-    progress = parts.progress(snapshot.scalars, snapshot.inputs)
-    for part in parts.parts:
-        run = part.run(progress)
-        found = _compute_on_one(run, run.want, report, Receipt())
-        part.receive(progress, run, found)
-        # NOTE: what only these hold the next part may overwrite.
-        del run, found
-    report.parts += len(parts.parts)
-    return [progress.values[x] for x in want]
-
-
-def _compute_on_one(
-    snapshot: _Snapshot | PartRun, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None
-) -> list[Data]:  # fmt: skip
-    if type(snapshot) is _Snapshot and not is_shown(snapshot.pos):
-        parts = partition(snapshot.pos, snapshot.ext, want)
-        if parts is not None:
-            try:
-                return _compute_parts(snapshot, parts, want, report)
-            except OutOfMemory:
-                if not parts.undivided():
-                    raise
-                report.forget()  # what failed is not what ran
-    extents = snapshot.ext.values
-    t0 = perf_counter()
-    try:
-        plan, reason = find_plan(snapshot.pos, snapshot.ext, want, snapshot.scalars, snapshot.later)
-    except Exception as e:
-        failed_to_plan(e)
-        raise
-    t1 = perf_counter()
-    report.add(plan, extents)
-    if reason:
-        report.why = report.why or reason
-        report.plans += 1
-        counters.plans += 1
-        report.stored += isinstance(plan, Plan) and plan.from_disk
-    report.plan_hit = not report.plans
-    if len(plan.wanted) > len(want):
-        report.superset = True
-        counters.superset_plans += 1
-    try:
-        out = plan.run(extents, snapshot.scalars, snapshot.inputs, want, receipt)
-    except Exception as e:
-        relocate(e, snapshot.sites)
-        raise
-    if isinstance(plan, Plan):
-        snapshot.residuals = plan.residuals
-    if plan.asynchronous:
-        for data in out:
-            if (locate := getattr(data.buffer, "located", None)) is not None:
-                locate(snapshot.sites)
-        # Before anything is put behind a handle, so that it all stays pending.
-        for data in out if report.cause not in ENQUEUE else ():
-            data.buffer.settle()
-    compiles, seconds = plan.take_compiles()
-    # Added up: a trace over two devices has a plan on each.
-    report.run_time += perf_counter() - t1
-    report.plan_time += t1 - t0
-    # What runs step by step compiles while it runs.
-    if isinstance(plan, Stepwise):
-        report.run_time -= seconds
-    else:
-        report.plan_time -= seconds
-    report.kernels += plan.kernels
-    report.launches += plan.launches
-    if isinstance(plan, Stepwise):
-        report.interpreted += len(plan.interpreted)
-        if not plan.launches:
-            # Nothing was planned: NumPy computed it all.
-            report.plans -= 1
-            counters.plans -= 1
-    if compiles:
-        report.compiles += compiles
-        report.compile_time += seconds
-    if receipt is not None:
-        report.in_place = receipt.donated
-    counters.kernels += plan.kernels
-    return out
-
-
 def _results(
-    tr: Trace, plan: Plan, receipt: Receipt, snapshot: _Snapshot, want: Sequence[Slot], slots: Sequence[Slot],
+    tr: Trace, plan: Plan, receipt: Receipt, snapshot: Snapshot, want: Sequence[Slot], slots: Sequence[Slot],
     holders: Sequence[Holder], others: Sequence[Holder], segment: Any,
 ) -> None:  # fmt: skip
     """Commit what a plan has put into inputs and buffers."""
@@ -429,7 +251,7 @@ def _read_aside(
         return
     report = SyncReport(cause, user_site() if site is None else site)
     with holding:
-        values = _compute(_Snapshot(tr), [s for s, _ in wanted], report)
+        values = compute(Snapshot(tr), [s for s, _ in wanted], report)
         values = apart(values) if EXTERNAL else values
     tr.more = True  # NOTE: a handle that has a value is none for another trace (see `Trace.results`)
     for (slot, h), data in zip(wanted, values, strict=True):
@@ -493,19 +315,24 @@ def compute_foreign(holder: Holder) -> Data:
                     "signals, a finalizer): it can be used afterwards"
                 )
             inputs = tr.inputs
-            snapshot = _Snapshot(tr)
+            snapshot = Snapshot(tr)
             # NOTE: the owner may have synced meanwhile: only one trace's parts belong together.
             if tr.inputs is inputs and holder._slot is slot:
                 break
         else:
             raise without_value()
         try:
-            data = _compute(snapshot, [slot], report)[0]
+            if tr.failed:
+                failures.recover(holder, report)
+                assert holder._data is not None, "it is computed"
+                return holder._data
+            data = compute(snapshot, [slot], report)[0]
             data = apart([data])[0] if EXTERNAL else data
         except Exception as e:
-            if is_fault(e):
-                raise described(e) from e
-            raise
+            error = failures.as_raised(e, report.cause)
+            if error is e:
+                raise
+            raise error from e
         limit = recording.MAX_BYTES
     # NOTE: no call in here. The same slot may stand for a value of the owner's next trace.
     if tr.inputs is inputs:

@@ -72,7 +72,9 @@ def input_key(x: Slot, tracked: Container[Slot]) -> tuple[Any, ...]:
     So is a value that gradients are asked of: a leaf, a later value of one, or one computed by another sync.
     """
     s = x.step
-    asked = 0 if x.leaf is None or not x.requires_grad else SYNCED if is_synced(s) else s.statics[2] if s.op is INPUT else 1
+    asked = (
+        0 if x.leaf is None or not x.requires_grad else SYNCED if is_synced(s) else s.statics[2] if s.op is INPUT else 1
+    )
     return (INPUT, x.dtype, len(x.shape), 1 if x in tracked else asked, -1, s.device)
 
 

@@ -201,6 +201,8 @@ def foreign(tr: Trace, holder: Holder) -> Slot:
     slot, data, meta = holder._slot, holder._data, holder._meta
     if data is None:
         data = hooks.compute_foreign(holder)
+        if slot is not None and slot.step.owner.failed and holder._slot is None:
+            return bind_input(tr, holder)  # it has left that trace, with its graph
     found = _input_here(tr, data, meta, slot)
     if found is None:
         if meta is None and slot is not None and slot.requires_grad and slot.leaf is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lazyt.errors import found_at, is_lasting
 from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ir.graph import Node
@@ -16,6 +17,19 @@ from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.trace import Slot, Step
 
 
+class _Nodes(dict[Slot, Node]):
+    """The node of each value. To read that of a step that could not be written raises the step's error."""
+
+    def __init__(self) -> None:
+        self.failed: dict[Step, Exception] = {}
+
+    def __missing__(self, x: Slot) -> Node:
+        error = self.failed.get(x.step)
+        if error is None:
+            raise KeyError(x)
+        raise error
+
+
 class Lowered:
     """The graph of a trace, and which node stands for which slot."""
 
@@ -24,7 +38,7 @@ class Lowered:
         self.scalars = scalars
         self.scope = Scope()
         self.builder = Builder(self.scope, share=False)
-        self.nodes: dict[Slot, Node] = {}
+        self.nodes = _Nodes()
         self.inputs: list[Node] = []
         self.starts: list[int] = []  # how many nodes there were before each step
 
@@ -40,6 +54,8 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any],
     """Write the primitives of `steps`; `extents` are those of the trace, `scalars` only give offsets their hints.
 
     asked: values whose cotangents will be asked for, besides those that the steps themselves ask for.
+
+    What a step raises is raised where a node that depends on it is asked for (see `_Nodes`).
     """
     low = Lowered(extents, scalars)
     apart = {*asked, *(x for s in steps if (named := getattr(s.op, "asked", None)) is not None for x in named(s))}
@@ -54,18 +70,31 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any],
         low.starts.append(len(low.builder.nodes))
         if s.op is INPUT:
             _lower_input(low, s)
-        elif s.op is ASSIGN:
-            _lower_assign(low, s)
         elif s.op is not MODE:
-            expand = getattr(s.op, "expand", None)
-            nodes = expand(low, s) if expand is not None else _lower_op(low, s)
-            for slot, n in zip(s.slots, nodes, strict=True):
-                low.nodes[slot] = n
+            _lower_step(low, s)
             if s.op in DRAWS and len(s.operands) > 2:
                 told[s.scalar_start, s.device] = low.nodes[s.operands[2]], low.symbols(s.ext_start, s.n_ints)
         if apart:
             _set_apart(low, s, apart)
     return low
+
+
+def _lower_step(low: Lowered, s: Step) -> None:
+    """Write an operation; what it raises is kept for those that read it, as long as it raises the same again."""
+    expand = _lower_assign if s.op is ASSIGN else getattr(s.op, "expand", _lower_op)
+    site = low.builder.site
+    try:
+        nodes = expand(low, s)
+    except Exception as e:
+        at, low.builder.site = low.builder.site, site
+        if not is_lasting(e, lambda: expand(low, s)):
+            raise
+        pulls = at is not site and isinstance(at, g.Origin)
+        of = f"derivative of {at.name}, recorded at {at.site}; {s.op.name}" if pulls else s.op.name
+        found_at(e, of, s.site, s.index)
+        low.nodes.failed[s] = e
+        return
+    low.nodes.update(zip(s.slots, nodes, strict=True))
 
 
 def _set_apart(low: Lowered, s: Step, asked: set[Slot]) -> None:
@@ -119,7 +148,7 @@ def _lower_input(low: Lowered, s: Step) -> None:
     low.nodes[s] = low.track(n, s, 0) if grad else n
 
 
-def _lower_assign(low: Lowered, s: Step) -> None:
+def _lower_assign(low: Lowered, s: Step) -> tuple[Node]:
     b = low.builder
     n = low.nodes[s.operands[0]]
     if len(s.operands) > 1:
@@ -128,7 +157,7 @@ def _lower_assign(low: Lowered, s: Step) -> None:
         n = b.known(old, b.stop(n))
     elif s.statics[0]:
         n = low.track(b.stop(n), s, 0)
-    low.nodes[s] = n
+    return (n,)
 
 
 def primitives_of(low: Lowered, s: Step, scalar_start: int, ext_start: int) -> tuple[Node, ...]:

@@ -26,7 +26,7 @@ from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.mode import DEFAULT, FIRST, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy as np
 
@@ -323,10 +323,10 @@ class Trace:
     """The pending program of one thread."""
 
     __slots__ = (
-        "_roots", "bound", "busy", "called", "computing", "customs", "cut_site", "dropped", "eager", "effects",
-        "ended", "expectations", "ext", "ext_root", "failed", "foreign", "history", "hosts", "impure", "inner",
-        "inputs", "last_refs", "left", "metas", "mode", "more", "n_new", "n_steps", "nbytes", "number", "polled",
-        "pos", "refs", "replayed", "report", "results", "retained", "scalars", "slot_hooks", "started",
+        "_roots", "bound", "busy", "called", "computing", "culprits", "customs", "cut_site", "dropped", "eager",
+        "effects", "ended", "expectations", "ext", "ext_root", "failed", "foreign", "history", "hosts", "impure",
+        "inner", "inputs", "last_refs", "left", "metas", "mode", "more", "n_new", "n_steps", "nbytes", "number",
+        "polled", "pos", "refs", "replayed", "report", "results", "retained", "scalars", "slot_hooks", "started",
         "syncs_forbidden", "turned", "watched",
     )  # fmt: skip
 
@@ -339,6 +339,7 @@ class Trace:
         self.busy = self.computing = False
         self.inner: Trace | None = None
         self.failed = False  # whether it was left, because its values could not be computed (see `leave`)
+        self.culprits: Sequence[Step] = ()  # the steps that failed then
         self.cut_site: Site | None = None
         self.pos: Step = Step(None, None, (), (), (), -1)
         # Who holds each step's values, by step index. What an operation returns is held here as well, and what is met
@@ -431,15 +432,21 @@ class Trace:
         """What a new trace needs, made before the last one is left."""
         return next(trace_numbers), [], {}, {}, ({}, {}, {}, {}, {}) if self.more else None
 
-    def leave(self) -> None:
+    def leave(self, culprits: Sequence[Step] = ()) -> None:
         """End this trace where it stands, for values of it that cannot be computed now: whoever wants one tries again.
 
         What is recorded goes to a `Trace` of its own, as if another thread had recorded it, and the trie with it.
+        culprits: the steps that failed.
         """
         other = Trace()
-        other.failed = True
+        other.failed, other.culprits = True, culprits
         other.pos, other.ext, other.inputs = self.pos, self.ext, self.inputs
-        other.scalars = self.scalars[: self.pos.scalar_start + self.pos.n_scalars]
+        other.scalars = self.scalars[:]
+        # What a later backward through these values asks for (see `Segment`).
+        held = {i: weakref.ref(self.results[i]) for i in self.held_results()}
+        other.refs, other.results = {**self.refs, **held}, [None] * self.n_results()
+        other.metas, other.more, other.replayed = self.metas, self.more, dict(self.replayed)
+        other.slot_hooks, other.retained, other.customs = dict(self.slot_hooks), dict(self.retained), dict(self.customs)
         # What it was to do for its effects is done, or cannot be (see runtime/effect_calls.py).
         self.effects = {}
         # NOTE: all steps, or none: a program in two traces could never be computed.
@@ -550,7 +557,8 @@ def _return(trace: Trace) -> None:
     if len(_free) < 64 and not trace.alive():
         trace.mode = DEFAULT
         trace.eager = trace.watched = False
-        trace.report = None
+        # NOTE: blocks that were entered and not left end with the thread.
+        trace.syncs_forbidden, trace.expectations, trace.impure, trace.report = [], [], None, None
         trace.start()
         _free.append(trace)
 

@@ -52,9 +52,10 @@ def _is_on_purpose(error: BaseException) -> bool:
         return not isinstance(error, LazytInternalError)
     if isinstance(error, LazytWarning) or hasattr(error, "_lazyt_filtered"):
         return True
-    return isinstance(error, Exception) and not isinstance(error, AssertionError) and (
-        site_of(error) is not None or _is_raised_here(error.__traceback__)
-    )  # fmt: skip
+    # NOTE: the frames of lazyt tell where an error of planning that it did not expect is from.
+    if not isinstance(error, Exception) or isinstance(error, AssertionError) or hasattr(error, "_lazyt_fault"):
+        return False
+    return site_of(error) is not None or _is_raised_here(error.__traceback__)
 
 
 def _without_lazyt(tb: types.TracebackType | None) -> types.TracebackType | None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.runtime import plan_cache, sync
+from lazyt.runtime import computing, plan_cache, sync
 from lazyt.tracing.trace import LARGEST
 
 
@@ -136,7 +136,7 @@ def test_planning_without_memory_is_out_of_memory_too(monkeypatch):
 
     x = lt.arange(7.0) + 1
     with monkeypatch.context() as m:
-        m.setattr(sync, "find_plan", none)
+        m.setattr(computing, "find_plan", none)
         with pytest.raises(lt.OutOfMemory, match=r"numpy\(\): no memory is left; what was pending still is"):
             x.numpy()
     assert x.is_pending
@@ -221,14 +221,14 @@ def test_a_forked_child_computes():
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_forked_while_another_thread_syncs_computes(monkeypatch: pytest.MonkeyPatch):
-    inside, compute = threading.Event(), sync._compute
+    inside, compute = threading.Event(), sync.compute
 
     def slowly(*args):
         inside.set()
         time.sleep(0.2)
         return compute(*args)
 
-    monkeypatch.setattr(sync, "_compute", slowly)
+    monkeypatch.setattr(sync, "compute", slowly)
     other = threading.Thread(target=lambda: (lt.ones(7) * 2).tolist())
     other.start()
     assert inside.wait(10)

@@ -492,7 +492,7 @@ def test_a_view_that_another_thread_makes_during_the_sync(again: bool, monkeypat
     local.trace.reset_trie()  # what was remembered has the native call as it was then
     x = lt.asarray(X)
     views: list[Any] = []
-    compute, program, give = hooks.compute_foreign, Bound.launch_only, sync._compute
+    compute, program, give = hooks.compute_foreign, Bound.launch_only, sync.compute
 
     def then_wait(holder: Any) -> Any:
         data = compute(holder)
@@ -524,7 +524,7 @@ def test_a_view_that_another_thread_makes_during_the_sync(again: bool, monkeypat
 
     monkeypatch.setattr(hooks, "compute_foreign", then_wait)
     monkeypatch.setattr(Bound, "launch_only", running)
-    monkeypatch.setattr(sync, "_compute", computing)
+    monkeypatch.setattr(sync, "compute", computing)
     for i in range(8):
         y = x * (i + 1.0)
         if i == 6:

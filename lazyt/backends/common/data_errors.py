@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyt.errors import LOOKED_UP, REFUSALS, IndexOutOfRange, LazytError, recorded_at
+from lazyt.errors import LOOKED_UP, REFUSALS, IndexOutOfRange, LazytError, Recorded, recorded_at
 from lazyt.ir import graph as g
 
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from lazyt.ir.graph import Node
 
 
-def line_of(n: Node) -> tuple[Any, int]:
-    """The user's line that a node comes from, and the step of the program."""
+def line_of(n: Node) -> Recorded:
+    """The user's line that a node comes from, the step of the program, and whether it is of its derivative."""
     site = getattr(n.site, "site", None)
-    return getattr(site, "site", site), getattr(n.site, "step", -1)
+    return Recorded(getattr(site, "site", site), getattr(n.site, "step", -1), getattr(n.site, "backward", False))
 
 
 def named(e: np.linalg.LinAlgError, n: Node) -> None:

@@ -159,8 +159,10 @@ class HostCall(ABC):
         assert function is not None, "chosen"
         try:
             got = function(*[self._view(x, outs, arena, inputs, False) for x in c.operands], *statics)
-        except Exception as e:
+        except BaseException as e:
             recorded_at(e, *line_of(n))
+            if not isinstance(e, Exception):
+                raise
             if type(e) is not np.linalg.LinAlgError:  # what a call of NumPy deferred has to say stays as it is
                 name = getattr(n.site, "name", n.attrs.fn)
                 e.add_note(f"{name}, recorded at {n.site}; found at the sync")

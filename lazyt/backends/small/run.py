@@ -235,15 +235,15 @@ class SmallExecutable(ScheduleExecutable):
     def _refused(self, call: Launch, what: str, why: str) -> NotSupportedError:
         """The error of the line that recorded it: what does not depend on that line is computed all the same."""
         node = call.nodes[-1] if isinstance(call, KernelCall) else call.node
-        site, step = line_of(node)
+        recorded = line_of(node)
         kind, allowed = self.backend.name, self.backend.host_fallback
         names = ", ".join(map(repr, sorted(allowed))) if allowed and not isinstance(allowed, bool) else "nothing"
         error = NotSupportedError(
             f"not supported: {getattr(node.site, 'name', what)} on {self.device!r}, because {why}, and its backend "
-            f"lets the host compute {names}, not {what!r} (recorded at {site}; found at the sync); compute it on the "
-            f"host by .to({HOST!r}), or add {what!r} to `host_fallback` of {kind!r}"
+            f"lets the host compute {names}, not {what!r} (recorded at {recorded.site}; found at the sync); compute it "
+            f"on the host by .to({HOST!r}), or add {what!r} to `host_fallback` of {kind!r}"
         )
-        recorded_at(error, site, step)
+        recorded_at(error, *recorded)
         return error
 
     def code_of(self, kernel: Kernel) -> Callable[[KernelArguments], None] | None:
