@@ -74,16 +74,19 @@ def _one_lane(f: Callable[..., Any], r: Recorded, call: Any, randomness: str) ->
     """What f gives for one lane; nothing is computed meanwhile."""
     tr = r.tr
     lanes = r.lanes()
-    before, eager = tr.syncs_forbidden, tr.eager
+    before, eager, own = tr.syncs_forbidden, tr.eager, InLanes(randomness, user_site())
+    within = [*before, own]
     try:
-        tr.syncs_forbidden, tr.eager = [*before, InLanes(randomness, user_site())], False
+        tr.syncs_forbidden, tr.eager = within, False
         args, kwargs = (unflatten(t, lanes) for t in call)
         return _as_tensors(f(*args, **kwargs), "vmap")
     except BaseException:
         r.restore()
         raise
     finally:
-        tr.syncs_forbidden, tr.eager = before, eager
+        # NOTE: a block of `no_sync` may have ended meanwhile.
+        found = tr.syncs_forbidden
+        tr.syncs_forbidden, tr.eager = before if found is within else [x for x in found if x is not own], eager
 
 
 def _all_lanes(r: Recorded, out: Any, out_axes: Any, randomness: str) -> Any:

@@ -20,7 +20,7 @@ from lazyt.tracing.current import restore_device, restore_grad_mode, set_device,
 from lazyt.tracing.mode import FIRST
 from lazyt.tracing.record import is_grad_enabled
 from lazyt.tracing.tensor_state import Handle
-from lazyt.tracing.trace import local
+from lazyt.tracing.trace import Trace, local
 from lazyt.tracing.tracebacks import api_boundary, filter_traceback, filters_itself
 
 if TYPE_CHECKING:
@@ -186,18 +186,31 @@ class no_sync(Context):  # noqa: N801
     ...     y = x + 1
     """
 
+    def __init__(self) -> None:
+        # Of each thread, by its trace, the innermost block of this object: its first step and its line, what was
+        # forbidden before and within it, and the next block.
+        self._blocks: dict[Trace, Any] = {}
+
     def __enter__(self) -> Self:
         tr = local.trace
-        self._first, self._before = tr.pos.index + 1, tr.syncs_forbidden
-        self._site = site = user_site()
-        tr.syncs_forbidden = [*self._before, site]
+        site, before = user_site(), tr.syncs_forbidden
+        within = [*before, site]
+        self._blocks[tr] = tr.pos.index + 1, site, before, within, self._blocks.get(tr)
+        tr.syncs_forbidden = within
         return self
 
     @uninterrupted
     def __exit__(self, *exc: object) -> None:
-        tr, site = local.trace, self._site
-        tr.syncs_forbidden = self._before
-        hosted = fallbacks.recorded_fallbacks(tr, self._first) if exc[0] is None else ()
+        # NOTE: no call before the block has ended, where blocks are nested.
+        tr = local.trace
+        first, site, before, within, self._blocks[tr] = self._blocks[tr]
+        if tr.syncs_forbidden is within:
+            tr.syncs_forbidden = before
+        else:  # blocks overlap: each takes out its own entry
+            tr.syncs_forbidden = [x for x in tr.syncs_forbidden if x is not site]
+        if self._blocks[tr] is None:
+            del self._blocks[tr]
+        hosted = fallbacks.recorded_fallbacks(tr, first) if exc[0] is None else ()
         if hosted:
             lines = "".join(f"\n  {line}" for line in hosted)
             raise SyncError(f"no_sync (entered at {site}): a sync would wait for the host to do{lines}")
@@ -235,12 +248,16 @@ class expect(Context):  # noqa: N801
         self.site = user_site()
         tr = local.trace
         self._before = tr.expectations
-        tr.expectations = [*self._before, self]
+        self._within = tr.expectations = [*self._before, self]
         return self
 
     @uninterrupted
     def __exit__(self, *exc: object) -> None:
-        local.trace.expectations = self._before
+        tr = local.trace
+        if tr.expectations is self._within:
+            tr.expectations = self._before
+        else:  # blocks overlap, as in `no_sync`
+            tr.expectations = [x for x in tr.expectations if x is not self]
         if exc[0] is not None:
             return
         got = {

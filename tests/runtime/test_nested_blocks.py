@@ -128,3 +128,59 @@ def test_a_budget_decorates_a_function():
     before = local.trace.mode
     assert depth(3) == 3 and local.trace.mode is before
     assert depth.__doc__ == "Calls itself."
+
+
+def test_a_block_that_is_left_open_ends_with_its_thread():
+    entered = []
+
+    def opens() -> None:
+        for block in (lt.no_sync(), lt.expect(syncs=9)):
+            entered.append(block)
+            block.__enter__()
+
+    def reads() -> None:
+        found.append((lt.ones(2) * 2).tolist())
+
+    found: list[Any] = []
+    for f in (opens, reads, reads):
+        t = threading.Thread(target=f)
+        t.start()
+        t.join()
+        del t
+    assert found == [[2.0, 2.0]] * 2
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_blocks_of_no_sync_that_overlap_end_each_for_itself(order: tuple[int, int]):
+    blocks = [lt.no_sync(), lt.no_sync()]
+    for b in blocks:
+        b.__enter__()
+    x = lt.ones(2) * 3
+    for n, k in enumerate(order):
+        with pytest.raises(lt.SyncError, match="no_sync: a sync is not allowed here"):
+            x.tolist()
+        blocks[k].__exit__(None, None, None)
+        assert len(local.trace.syncs_forbidden) == 1 - n
+    assert x.tolist() == [3, 3]
+
+
+def test_a_block_of_no_sync_within_itself():
+    block = lt.no_sync()
+    with block:
+        with block:
+            pass
+        with pytest.raises(lt.SyncError):
+            (lt.ones(2) * 3).tolist()
+    assert (lt.ones(2) * 3).tolist() == [3, 3]
+
+
+def test_a_block_of_no_sync_that_ends_in_a_function_under_vmap():
+    block = lt.no_sync()
+    block.__enter__()
+
+    def f(x: Any) -> Any:
+        block.__exit__(None, None, None)
+        return x * 2
+
+    assert lt.vmap(f)(lt.ones(3)).tolist() == [2, 2, 2]
+    assert local.trace.syncs_forbidden == []
