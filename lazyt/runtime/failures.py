@@ -136,10 +136,10 @@ def _across(steps: Sequence[Step], middle: int, want: Sequence[Slot], without: s
 
 def name_largest(
     error: MemoryError, plan: Planned, extents: Sequence[int], scalars: Sequence[Any], steps: Container[int] = ()
-) -> None:
+) -> MemoryError:
     """Have a want of memory say which operation gives the largest array that a plan stores, the last one of several.
 
-    steps: those that are asked first, by their positions.
+    Returns the error. steps: those that are asked first, by their positions.
     """
     size = Environment((), (), (extents, scalars)).size
     stored = [(n, n.site) for n in plan.schedule.stored if isinstance(n.site, Origin)]
@@ -151,6 +151,7 @@ def name_largest(
     if n is not None and origin is not None:
         name = f"its largest array, of {size(nbytes(n))} bytes, is of {origin.name}"
         found_at(error, name, *line_of(n))
+    return error
 
 
 def is_searched(error: BaseException) -> bool:

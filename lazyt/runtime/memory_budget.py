@@ -189,9 +189,9 @@ def plan_within(
         best = _least(lambda aim: made(wish=replace(wish, limit=aim)), always, [best, usual], need)
     least = need(best)
     if least > limit:
-        error = OutOfMemory(_too_little(limit, least, usual, best))
-        failures.name_largest(error, best, extents, scalars, found.steps)
-        raise error
+        raise failures.name_largest(
+            OutOfMemory(_too_little(limit, least, usual, best)), best, extents, scalars, found.steps
+        )
     return _bounded(best, limit, scalars)
 
 

@@ -176,7 +176,10 @@ def _after(
         raised = report.cause not in UNASKED
     elif not raised and asked is not None:
         own = None if asked._data is not None else failures.own_error(asked, report.cause, report.site)
-        return None if own is None else failures.as_raised(own, report.cause)
+        try:
+            return None if own is None else failures.as_raised(own, report.cause)
+        finally:
+            del own, error  # NOTE: its traceback leads here, as in `sync`
     return failures.as_raised(error, report.cause) if raised else None
 
 
@@ -330,9 +333,12 @@ def compute_foreign(holder: Holder) -> Data:
             data = apart([data])[0] if EXTERNAL else data
         except Exception as e:
             error = failures.as_raised(e, report.cause)
-            if error is e:
-                raise
-            raise error from e
+            try:
+                if error is e:
+                    raise
+                raise error from e
+            finally:
+                del error  # NOTE: its traceback leads here
         limit = recording.MAX_BYTES
     # NOTE: no call in here. The same slot may stand for a value of the owner's next trace.
     if tr.inputs is inputs:

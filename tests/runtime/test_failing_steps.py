@@ -523,3 +523,36 @@ def test_a_dropped_step_whose_functions_close_over_its_weight_is_not_computed(na
     assert "1 value computed" in str(lt.last_sync())
     gc.collect()
     assert found() is None
+
+
+@pytest.mark.parametrize("name", ["inverse", "budget", "division"])
+def test_the_error_of_a_read_keeps_nothing_alive(name: str) -> None:
+    division = (lambda: lt.pure_callback(lambda x: 1 // 0, lt.ones(2), lt.arange(2.0))), ZeroDivisionError, ""
+    make, error, _ = HELD.get(name, division)
+
+    def reads() -> list[weakref.ref[Any]]:
+        beside, held = lt.ones(5) + 1, make()
+        for act in (held.tolist, held.tolist, lambda: held + 1):
+            with contextlib.suppress(error):
+                act()
+        return [weakref.ref(beside), weakref.ref(held)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        found = reads()
+        lt.sync()
+        assert [x() for x in found] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_a_function_of_the_user_s_that_raises_is_in_the_traceback() -> None:
+    def fails(x: Any) -> Any:
+        raise ValueError("no")
+
+    y = lt.pure_callback(fails, lt.ones(2), lt.arange(2.0))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no") as found:
+            y.tolist()
+        assert "fails" in [entry.name for entry in found.traceback]
