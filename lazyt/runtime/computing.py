@@ -21,12 +21,12 @@ from lazyt.tracing.trace import Slot, Trace
 
 if TYPE_CHECKING:
     from lazyt.ir.residuals import Residuals
-    from lazyt.runtime import effect_calls, failures
+    from lazyt.runtime import effect_calls, memory_errors
     from lazyt.runtime.partition import Partition
     from lazyt.runtime.templates import PartRun
 else:
     effect_calls = on_demand.module("lazyt.runtime.effect_calls")
-    failures = on_demand.module("lazyt.runtime.failures")
+    memory_errors = on_demand.module("lazyt.runtime.memory_errors")
 
 
 def differentiable(tr: Trace, wanted: Sequence[Slot], others: Sequence[Holder] = ()) -> Segment | None:
@@ -136,7 +136,7 @@ def _compute_on_one(
         out = plan.run(extents, snapshot.scalars, snapshot.inputs, want, receipt)
     except BaseException as e:
         if isinstance(e, MemoryError) and isinstance(plan, Plan):
-            failures.name_largest(e, plan, extents, snapshot.scalars)
+            memory_errors.name_largest(e, plan, extents, snapshot.scalars)
         relocate(e, snapshot.sites, whole)
         raise
     if isinstance(plan, Plan):

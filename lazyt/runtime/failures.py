@@ -10,13 +10,12 @@ whose values cannot be computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
 from lazyt.autograd.reachability import lane_bound
 from lazyt.autograd.vjp_step import BACKWARD, read_by
-from lazyt.backends.common.data_errors import line_of
 from lazyt.errors import (
     NotSupportedError,
     OutOfMemory,
@@ -27,9 +26,6 @@ from lazyt.errors import (
     recorded_of,
     site_of,
 )
-from lazyt.ir.graph import Origin
-from lazyt.ir.graph_interpreter import Environment
-from lazyt.ir.passes.call_operands import nbytes
 from lazyt.runtime.computing import Snapshot, compute, differentiable
 from lazyt.runtime.liveness import commit, wanted_of
 from lazyt.runtime.sync_report import SyncReport
@@ -39,16 +35,9 @@ from lazyt.tracing.trace import Slot, Step, Trace, local
 
 if TYPE_CHECKING:
     from lazyt.autograd.saved_segment import Segment
-    from lazyt.ir.passes.schedule import Schedule
     from lazyt.ops import effects
     from lazyt.runtime import effect_calls
     from lazyt.tracing.call_site import Site
-
-    class Planned(Protocol):
-        """What is asked of a plan here."""
-
-        schedule: Schedule
-
 else:
     effects = on_demand.module("lazyt.ops.effects")
     effect_calls = on_demand.module("lazyt.runtime.effect_calls")
@@ -132,26 +121,6 @@ def _across(steps: Sequence[Step], middle: int, want: Sequence[Slot], without: s
     before = {*steps[: middle + 1]}
     read = [*want, *(x for s in steps[middle + 1 :] for x in _operands(s))]
     return [x for x in dict.fromkeys(read) if x.step in before and x.step not in without]
-
-
-def name_largest(
-    error: MemoryError, plan: Planned, extents: Sequence[int], scalars: Sequence[Any], steps: Container[int] = ()
-) -> MemoryError:
-    """Have a want of memory say which operation gives the largest array that a plan stores, the last one of several.
-
-    Returns the error. steps: those that are asked first, by their positions.
-    """
-    size = Environment((), (), (extents, scalars)).size
-    stored = [(n, n.site) for n in plan.schedule.stored if isinstance(n.site, Origin)]
-    _, _, n, origin = max(
-        ((origin.step in steps, size(nbytes(n)), n, origin) for n, origin in stored),
-        key=lambda found: (found[0], found[1], found[2].serial),
-        default=(False, 0, None, None),
-    )
-    if n is not None and origin is not None:
-        name = f"its largest array, of {size(nbytes(n))} bytes, is of {origin.name}"
-        found_at(error, name, *line_of(n))
-    return error
 
 
 def is_searched(error: BaseException) -> bool:

@@ -21,7 +21,7 @@ from lazyt.ir.passes.compress_choice import is_choosable
 from lazyt.ir.passes.recomputation import Choice, Wish
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
-from lazyt.runtime import failures
+from lazyt.runtime import memory_errors
 from lazyt.runtime.decorators import Context
 from lazyt.runtime.memory import size_of
 from lazyt.runtime.memory_policy import Policy, Saved, verdict_of
@@ -189,7 +189,7 @@ def plan_within(
         best = _least(lambda aim: made(wish=replace(wish, limit=aim)), always, [best, usual], need)
     least = need(best)
     if least > limit:
-        raise failures.name_largest(
+        raise memory_errors.name_largest(
             OutOfMemory(_too_little(limit, least, usual, best)), best, extents, scalars, found.steps
         )
     return _bounded(best, limit, scalars)

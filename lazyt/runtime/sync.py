@@ -331,7 +331,7 @@ def compute_foreign(holder: Holder) -> Data:
                 return holder._data
             data = compute(snapshot, [slot], report)[0]
             data = apart([data])[0] if EXTERNAL else data
-        except Exception as e:
+        except Exception as e:  # noqa: BLE001 - it is raised
             error = failures.as_raised(e, report.cause)
             try:
                 if error is e:
