@@ -224,7 +224,7 @@ def culprits_of(
     return failing.culprits
 
 
-def own_error(asked: Holder, cause: str, site: Site) -> Exception | None:
+def own_error(asked: Holder, cause: str, site: Site | None) -> Exception | None:
     """Why a value that a sync has left cannot be computed; None, and it is, if it can be by itself."""
     try:
         recover(asked, SyncReport(cause, site))
