@@ -249,8 +249,8 @@ def check(way: str, record: Callable[[], Any], want: dict[str, Any], number: int
                 with pytest.raises(kind) as found:
                     read(values[n])
                 said = "\n".join([str(found.value), *getattr(found.value, "__notes__", ())])
-                # Of a backward, the line of what it goes through is named too.
-                line = "<program>:" if step.op is BACKWARD else str(step.site)
+                # Of a backward, the line of what it goes through may be named.
+                line = "recorded at " if step.op is BACKWARD else str(step.site)
                 assert line in said or str(step.site) in said or way == "memory", (n, step.op.name, said)
             assert (lt.ones(2) * 2).tolist() == [2, 2]
     for n in order:
