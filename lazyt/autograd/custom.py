@@ -33,10 +33,21 @@ class Kept:
         self.tensors: list[Handle] | None = list(tensors)
         self.versions = [x._version for x in tensors]
         self._lent: list[tuple[int, Any, Any]] = []
+        # A tensor that the function wrote is the result that leads here: its value alone is kept.
+        self._written: dict[int, weakref.ref[Handle]] = {}
+
+    def watch(self, i: int, x: Handle) -> None:
+        """Tensor i is the value of x, which the function wrote: later writes to x count."""
+        self._written[i], self.versions[i] = ref(x), x._version
 
     def overwritten(self) -> int | None:
         """Which of them was written in place since."""
-        return next((i for i, x in enumerate(self.tensors or ()) if x._version != self.versions[i]), None)
+        for i, x in enumerate(self.tensors or ()):
+            held = self._written.get(i)
+            now = x if held is None else held()
+            if now is not None and now._version != self.versions[i]:
+                return i
+        return None
 
     def clear(self) -> None:
         """Let go of them for good."""

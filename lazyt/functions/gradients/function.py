@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from lazyt.autograd.custom import Kept, Rule, as_function_view, custom, inputs_of
 from lazyt.autograd.vjp_step import zeros_of
-from lazyt.errors import AutogradError, ShapeError
+from lazyt.errors import AutogradError, NotSupportedError, ShapeError
 from lazyt.functions.creation import zeros
 from lazyt.functions.gradients.function_context import FunctionCtx
 from lazyt.ir import dtypes
@@ -30,6 +30,8 @@ class _Call(Rule):
         # Which result of `forward` each of the step's is, and how many there are.
         self.numbers: list[int] = []
         self.shapes: list[tuple[Any, Any]] = []
+        # The tensor that `forward` keeps and whose derivative is not known, if there is one (see FunctionCtx).
+        self.unfollowed = ""
         # The shape and dtype of each argument of `apply` that is a floating tensor.
         self.arguments: list[tuple[Any, Any] | None] = []
 
@@ -56,11 +58,21 @@ class _Call(Rule):
                 f"{len(found)})"
             )
         inputs = inputs_of(step)
-        return [
+        pairs = [
             (x, self._checked(i, found[i], shape, dtype))
             for i, x, (shape, dtype) in zip(self.places, inputs, self.like, strict=True)
             if found[i] is not None
         ]
+        if not (create and self.unfollowed and pairs):
+            return pairs
+        asked = [*inputs, *(slot_of(tr, ct) for ct in cts if ct is not None)]
+        refusal = NotSupportedError(
+            f"not supported: differentiating twice through {name}, because of a tensor that its forward computes and "
+            f"keeps {self.unfollowed}: how it depends on the arguments is not known in backward; return it as a result "
+            "too and give it to ctx.save_for_backward, or compute it again in backward"
+        )
+        made = custom([ct for _, ct in pairs], [x for x in asked if x.requires_grad], _Twice(refusal))
+        return [*zip([x for x, _ in pairs], made, strict=True)]
 
     def push(self, step: Step, tangents: Sequence[Handle]) -> Sequence[Handle] | None:
         ctx, name = self.ctx, self.ctx._name
@@ -120,6 +132,22 @@ class _Call(Rule):
             ct = ct.astype(dtype)
         found: Handle = ct
         return found
+
+
+def _depends(tr: Trace, x: Handle, start: int, inputs: Sequence[Slot]) -> bool:
+    """Whether x was computed behind step `start` of these values."""
+    todo, seen = [slot_of(tr, x)], set(inputs)
+    if todo[0].step.index <= start:
+        return False
+    while todo:
+        slot = todo.pop()
+        for y in slot.step.operands:
+            if y in inputs:
+                return True
+            if isinstance(y, Slot) and y.step.index > start and y not in seen:
+                seen.add(y)
+                todo.append(y)
+    return False
 
 
 def _expands(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
@@ -207,7 +235,7 @@ def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     tr = begin()
     inputs = [slot_of(tr, args[i]) for i in places] if records else []
     leaves = [is_leaf(args[i]) for i in places]
-    number = tr.number
+    number, start = tr.number, tr.pos.index
     before = set_grad_mode(False)
     try:
         if cls.setup_context is Function.setup_context:
@@ -219,15 +247,15 @@ def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
         restore_grad_mode(before)
     outs = list(out) if isinstance(out, tuple) else [out]
     if records:
-        outs = _recorded(cls, ctx, args, outs, places, inputs if begin().number == number else None, leaves)
+        outs = _recorded(cls, ctx, args, outs, places, inputs if begin().number == number else None, leaves, start)
     return type(out)(outs) if type(out) is tuple else tuple(outs) if isinstance(out, tuple) else outs[0]
 
 
 def _recorded(
     cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], outs: list[Any], places: Sequence[int],
-    inputs: list[Slot] | None, leaves: Sequence[bool],
+    inputs: list[Slot] | None, leaves: Sequence[bool], start: int,
 ) -> list[Any]:  # fmt: skip
-    """The results with the gradient of the function."""
+    """The results with the gradient of the function, which began behind step `start` if it has not synced."""
     dirty = {id(x) for x in ctx._dirty}
     plain = {id(x) for x in ctx._plain}
     for x in ctx._dirty:
@@ -246,12 +274,15 @@ def _recorded(
     moves = [
         k for k, o in enumerate(outs) if isinstance(o, Handle) and dtypes.kind(o.dtype) in "fc" and id(o) not in plain
     ]
-    if inputs is None:  # `forward` has synced
-        inputs = [slot_of(begin(), args[i]) for i in places]
     like = [(args[i].shape, args[i].dtype) for i in places]
     results = [outs[k] for k in moves]
+    synced = inputs is None
+    unfollowed = ctx._unfollowed(args, results, lambda x: synced or _depends(begin(), x, start, inputs or ()))
     ctx._keep(results, [args[i] for i in places])
+    if inputs is None:  # `forward` has synced
+        inputs = [slot_of(begin(), args[i]) for i in places]
     rule = _Call(cls, ctx, places, like)
+    rule.unfollowed = unfollowed
     rule.numbers = moves
     rule.shapes = [(o.shape, o.dtype) if isinstance(o, Handle) else ((), None) for o in outs]
     rule.arguments = [
@@ -268,14 +299,19 @@ def _recorded(
             found[k] = as_function_view(h, ctx._name, k)
         else:
             found[k] = h
+    ctx._watch_dirty()
     return found
 
 
 class _Twice(Rule):
-    """What was made by a backward that can be differentiated once only."""
+    """The gradients of a backward that can be differentiated once only."""
+
+    def __init__(self, refusal: Exception) -> None:
+        super().__init__(Kept(()))
+        self.refusal = refusal
 
     def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
-        raise AutogradError("trying to differentiate twice a function that was marked with @once_differentiable")
+        raise self.refusal.with_traceback(None)
 
 
 def once_differentiable(backward: F) -> F:
@@ -305,7 +341,8 @@ def once_differentiable(backward: F) -> F:
             return found
         outs = list(found) if isinstance(found, tuple) else [found]
         tr = begin()
-        made = iter(custom([x for x in outs if x is not None], [slot_of(tr, g) for g in asked], _Twice(Kept(()))))
+        refusal = AutogradError("trying to differentiate twice a function that was marked with @once_differentiable")
+        made = iter(custom([x for x in outs if x is not None], [slot_of(tr, g) for g in asked], _Twice(refusal)))
         outs = [None if x is None else next(made) for x in outs]
         return tuple(outs) if isinstance(found, tuple) else outs[0]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lazyt.autograd.custom import Kept, inputs_of
+from lazyt.autograd.functional import STOP, tensors_of
 from lazyt.autograd.saved_segment import KNOWN
 from lazyt.errors import AutogradError
 from lazyt.functions.gradients.saving import packers
+from lazyt.ir import dtypes
 from lazyt.ops.definition import OPS
 from lazyt.tracing.inference import is_inference, refuse_saving
 from lazyt.tracing.record import advance, begin, is_grad_enabled, record, slot_of
@@ -39,6 +41,7 @@ class FunctionCtx:
         self._saved_forward: list[_Saved | None] | None = None
         self._forward = False  # whether `jvp` is what reads
         self._dirty: tuple[Any, ...] = ()
+        self._dirty_saved: list[tuple[int, Any]] = []
         self._plain: tuple[Any, ...] = ()
         self._materialize = True
         self._step: Step | None = None  # where the call stands on the trace of a backward
@@ -125,6 +128,24 @@ class FunctionCtx:
         self._kept = Kept(tensors)
         self._to_save, self._to_save_forward = (), None
 
+    def _watch_dirty(self) -> None:
+        """What was saved of the inputs that `forward` wrote is known to have been written up to now."""
+        for place, x in self._dirty_saved:
+            self._kept.watch(place, x)
+        self._dirty, self._plain, self._dirty_saved = (), (), []
+
+    def _unfollowed(self, args: Sequence[Any], results: Sequence[Any], inside: Callable[[Handle], bool]) -> str:
+        """A tensor that `forward` computed and keeps, whose derivative nothing knows; '' if there is none.
+
+        inside: whether a tensor was computed of the arguments.
+        """
+        named = [(f"as the attribute {k!r} of ctx", v) for k, v in vars(self).items() if not k.startswith("_")]
+        named = [(k, x) for k, v in named for x in tensors_of(v)]
+        named = [(k, x) for k, x in named if not any(x is a for a in args)]
+        saved = [x for x in self._to_save if x is not None and not any(x is y for y in (*args, *results))]
+        named += [("by save_for_backward, and which is neither an argument nor a result", x) for x in saved]
+        return next((k for k, x in named if dtypes.kind(x.dtype) in "fc" and inside(x)), "")
+
     def _entry(
         self, x: Any, tensors: list[Handle], results: Sequence[Any], inputs: Sequence[Any]
     ) -> _Saved | None:  # fmt: skip
@@ -140,6 +161,10 @@ class FunctionCtx:
             next((k for k, r in enumerate(inputs) if r is x), None),
         )
         if hooks is None:
+            if any(x is d for d in self._dirty):
+                # NOTE: x becomes the result, which leads to what is kept here.
+                self._dirty_saved.append((saved.place, x))
+                x = record(STOP, (x,))
             tensors.append(x)
             return saved
         version = x._version
