@@ -113,7 +113,7 @@ def retain_grad(x: Handle) -> None:
         holder._meta = Gradient(True, is_leaf=False)
     meta = holder._meta
     meta.retains = True
-    if is_synced(slot.step) and isinstance(meta.segment, Segment):
+    if is_synced(slot.step) and isinstance(meta.segment, Segment) and meta.slot is not None:
         # NOTE: by the value there, for what leads to the loss may start before it.
         meta.segment.retained[meta.slot] = ref(meta)
     else:

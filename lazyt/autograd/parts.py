@@ -139,8 +139,10 @@ class Parts:
             unknown = s.op is CUSTOM and not before
             before = (*before, *(self.origins[x] for x in s.slots if x in self.origins))
             # NOTE: what a checkpoint depends on is found out when its function is called again.
-            if unknown or not wanted.isdisjoint(s.slots) or any(
-                isinstance(x, Slot) and x.step in found for x in (*before, *self._inside(s))
+            if (
+                unknown
+                or not wanted.isdisjoint(s.slots)
+                or any(isinstance(x, Slot) and x.step in found for x in (*before, *self._inside(s)))
             ):
                 found.add(s)
         return found

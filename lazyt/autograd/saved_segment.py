@@ -139,8 +139,8 @@ class Segment:
         """
         for h, x in views_of(others):
             if x in self.outputs:
-                m = h._meta = h._meta or Gradient(True, is_leaf=False)
-                m.slot, m.segment, m.version = x, self, h._storage._writes  # type: ignore[union-attr]
+                own = h._meta = h._meta or Gradient(True, is_leaf=False)
+                own.slot, own.segment, own.version = x, self, h._storage._writes  # type: ignore[union-attr]
         for s, record in self.tracked.items():
             m = record()
             if m is not None and m.segment is None:

@@ -82,7 +82,7 @@ AGAIN = Again()
 
 def is_tracked(x: Slot) -> bool:
     """Whether x is an identity that a transform gave to a value with a graph of its own."""
-    return x.step.op is TRACK and x.leaf is x and x.step.operands[0].requires_grad  # type: ignore[no-any-return]
+    return x.step.op is TRACK and x.leaf is x and x.step.operands[0].requires_grad
 
 
 def has_graph(x: Slot) -> bool:

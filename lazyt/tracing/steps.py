@@ -59,7 +59,9 @@ class Hooks:
     may_end: Callable[[Trace], bool]
     sync_for: Callable[[Trace, Handle], None]
     compute_foreign: Callable[[Holder], Data]
-    view_again: Callable[[Trace, Handle, Slot, int], Slot]  # what a derived view is, of a tensor with a record of its own
+    view_again: Callable[
+        [Trace, Handle, Slot, int], Slot
+    ]  # what a derived view is, of a tensor with a record of its own
     give_up: Callable[[Holder], None]
     publish: Callable[[Trace], None]
     # What looks at each step that is new, in modes that report what operations make.

@@ -362,7 +362,9 @@ class Trace:
         self.more = False  # whether there is anything in one of these
         self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this trace
         self.slot_hooks: dict[Slot, list[Any]] = {}  # hooks on intermediate values
-        self.retained: dict[Any, Slot] = {}  # records of intermediate values that keep their gradient, and where they are
+        self.retained: dict[
+            Any, Slot
+        ] = {}  # records of intermediate values that keep their gradient, and where they are
         self.history: Any = None  # what a trace has freed and overwritten (see autograd/reachability.py)
         self.customs: dict[Step, Any] = {}  # calls of custom functions, and what becomes of their cotangents
         self.effects: dict[str, Any] = {}  # by device, the token of the last effect, held so that a sync computes it

@@ -498,3 +498,49 @@ def test_the_slope_of_a_standard_deviation_of_0_is_0() -> None:
     v = lt.tensor([[3.0]], requires_grad=True)
     lt.std(v, axis=-1, correction=1).sum().backward()
     assert np.isnan(v.grad.numpy()).all()
+
+
+@pytest.mark.parametrize("order", [0.5, 1.5, 3, 4, -1, -2])
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_the_derivative_of_a_norm_is_zero_at_zero(order, dtype):
+    for value in ([0.0, 0.0, 0.0], [0.0, 1.0, -2.0]):
+        x = lt.asarray(np.asarray(value, dtype)).requires_grad_()
+        lt.linalg.vector_norm(x, ord=order).backward()
+        g = x.grad.numpy()
+        assert np.isfinite(g).all() and g[0] == 0
+        assert (g[1:] != 0).all() == (any(value) and order > 0)
+
+
+def test_the_derivative_of_an_angle_is_zero_at_zero():
+    x = lt.tensor([0.0, 2.0], requires_grad=True)
+    lt.atan2(x, 2 * x).sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0]
+    z = lt.asarray(np.asarray([0, 1j])).requires_grad_()
+    lt.angle(z).sum().backward()
+    np.testing.assert_allclose(z.grad.numpy(), [0, -1])
+
+
+def _cofactors(a):
+    n = len(a)
+    minors = [np.delete(np.delete(a, i, 0), j, 1) for i in range(n) for j in range(n)]
+    signs = [(-1) ** (i + j) for i in range(n) for j in range(n)]
+    return np.asarray([s * np.linalg.det(m) for s, m in zip(signs, minors, strict=True)]).reshape(n, n)
+
+
+@pytest.mark.parametrize("turned", [1.0, 1j])
+def test_the_derivative_of_a_determinant_is_the_cofactors_of_any_matrix(turned):
+    integers = np.random.default_rng(3).integers(-3, 4, size=(3, 3)).astype(float)
+    ones = np.ones((3, 3))
+    doubled = np.stack([integers[0], integers[0], integers[1]])
+    stack = turned * np.stack([np.zeros((3, 3)), ones, doubled, np.diag([1.0, 2.0, 0.0]), integers])
+    x = lt.asarray(stack).requires_grad_()
+    lt.real(lt.linalg.det(x)).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), np.conj([_cofactors(a) for a in stack]), atol=1e-12)
+
+
+def test_the_second_derivative_of_a_determinant_asks_for_an_inverse():
+    a = np.asarray([[1.0, 2.0], [3.0, 5.0]])
+    expected = np.asarray([[[[0, 0], [0, 1]], [[0, 0], [-1, 0]]], [[[0, -1], [0, 0]], [[1, 0], [0, 0]]]])
+    np.testing.assert_allclose(lt.hessian(lt.linalg.det)(lt.asarray(a)), expected, atol=1e-12)
+    with pytest.raises(np.linalg.LinAlgError, match="Singular matrix"):
+        lt.hessian(lt.linalg.det)(lt.zeros((2, 2), dtype="f8")).tolist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -432,3 +434,98 @@ def test_backward_reads_a_saved_result_in_any_way(how, create):
     np.testing.assert_allclose(g.detach().numpy(), 2 * want * (1 - want**2), rtol=1e-6)
     np.testing.assert_allclose(y.detach().numpy(), want, rtol=1e-6)
     np.testing.assert_allclose((kept[0].detach() * 2).numpy(), 2 * want, rtol=1e-6)
+
+
+class _WritesAndSaves(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        y = x * 2
+        y *= 2
+        ctx.save_for_backward(y)
+        return y * 1
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad * ctx.saved_tensors[0]
+
+
+class _WritesItsInput(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        x *= lt.asarray([1.0, 0.0])
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad * ctx.saved_tensors[0]
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize(("function", "expected"), [(_WritesAndSaves, [4.0, 8.0]), (_WritesItsInput, [1.0, 0.0])])
+def test_what_forward_writes_and_saves_is_read_back(function: Any, expected: list[float], read: bool) -> None:
+    x = lt.tensor([1.0, 2.0], requires_grad=True)
+    loss = function.apply(x * 1).sum()
+    if read:
+        loss.item()
+    loss.backward()
+    assert x.grad is not None and x.grad.tolist() == expected
+
+
+def test_a_write_to_a_saved_result_that_forward_wrote_is_found() -> None:
+    y = _WritesItsInput.apply(lt.tensor([1.0, 2.0], requires_grad=True) * 1)
+    y *= 2
+    with pytest.raises(lt.AutogradError, match="saved tensor 0 of _WritesItsInput"):
+        y.sum().backward()
+
+
+def test_a_result_that_forward_wrote_and_saved_is_not_kept_by_itself() -> None:
+    y = _WritesItsInput.apply(lt.tensor([1.0, 2.0], requires_grad=True) * 1)
+    held = weakref.ref(y)
+    lt.sync()
+    gc.collect()
+    gc.disable()
+    try:
+        del y
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def _exponential(keeps: str) -> Any:
+    class Exp(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            y = lt.exp(x)
+            ctx.scale = lt.asarray(1.0)
+            ctx.kept = {"a result": y, "in a list": [y], "an argument": x}.get(keeps)
+            if keeps.startswith("saved"):
+                ctx.save_for_backward(y if keeps == "saved" else lt.exp(x))
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            kept = ctx.saved_tensors[0] if ctx.kept is None else ctx.kept
+            kept = kept[0] if keeps == "in a list" else lt.exp(kept) if keeps == "an argument" else kept
+            return grad * kept * ctx.scale
+
+    return Exp.apply
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("keeps", ["saved", "an argument", "a result", "in a list", "saved, no result"])
+def test_what_forward_computes_and_keeps_by_hand_is_differentiated_once(keeps: str, read: bool) -> None:
+    f = _exponential(keeps)
+    x = lt.tensor([0.0, 1.0], requires_grad=True)
+    (g,) = lt.autograd.grad(f(x).sum(), [x], create_graph=True)
+    np.testing.assert_allclose(
+        g.detach().numpy() if read else lt.grad(lambda u: f(u).sum())(x.detach()), np.exp([0, 1])
+    )
+    if keeps in ("saved", "an argument"):
+        g.sum().backward()
+        assert x.grad is not None
+        np.testing.assert_allclose(x.grad, np.exp([0.0, 1.0]), rtol=1e-6)
+        return
+    with pytest.raises(lt.NotSupportedError, match=r"differentiating twice through Exp, .*keeps (as the attribute|by)"):
+        g.sum().backward()

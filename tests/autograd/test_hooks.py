@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 import lazyt as lt
@@ -241,3 +244,80 @@ def test_of_equal_hooks_the_one_is_taken_off_that_was_registered_so():
     second.remove()
     (x * 5).sum().backward()
     assert ([g.tolist() for g in seen], len(after), x.grad.tolist()) == ([[5.0]], 1, [10.0])
+
+
+def _flat(x: lt.Tensor) -> lt.Tensor:
+    return x[:2]
+
+
+def _reshaped(x: lt.Tensor) -> lt.Tensor:
+    return x.reshape(2, 2)
+
+
+def _of_a_view(x: lt.Tensor) -> lt.Tensor:
+    return x.reshape(2, 2).T[0]
+
+
+@pytest.mark.parametrize("view", [_flat, _reshaped, _of_a_view])
+@pytest.mark.parametrize("synced", ["never", "before the hook", "behind it", "both"])
+@pytest.mark.parametrize("used", ["before", "behind", "both"])
+def test_a_hook_on_a_view_gets_its_whole_gradient_whatever_is_synced(view: Any, synced: str, used: str) -> None:
+    def gradients(hooked: bool) -> tuple[list[list[float]], Any, Any]:
+        a = lt.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+        v = view(a * 2)
+        loss = (v * v).sum() if used != "behind" else v.sum() * 0
+        if synced in ("before the hook", "both"):
+            lt.sync()
+        calls: list[list[float]] = []
+        if hooked:
+            v.register_hook(lambda g: (calls.append(g), g * 10)[1])
+            v.retain_grad()
+        if synced in ("behind it", "both"):
+            lt.sync()
+        if used != "before":
+            loss = loss + (v * v * v).sum()
+        loss.backward()
+        assert a.grad is not None
+        return [c.tolist() for c in calls], a.grad.tolist(), v.grad.tolist() if hooked else None  # type: ignore
+
+    _, plain, _ = gradients(False)
+    calls, found, kept = gradients(True)
+    assert len(calls) == 1
+    assert found == [10 * g for g in plain]
+    assert kept == (lt.asarray(calls[0]) * 10).tolist()
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_kept_gradient_goes_on_to_what_is_written(synced: bool) -> None:
+    """As in PyTorch, of a view too."""
+    for view in (lambda x: x, _flat, _of_a_view):
+        b = view(lt.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True) * 2)
+        b.retain_grad()
+        if synced:
+            lt.sync()
+        b *= 3
+        if synced:
+            lt.sync()
+        b.sum().backward()
+        assert b.grad is not None and set(np.ravel(b.grad.numpy()).tolist()) == {1.0}
+
+
+def test_a_hook_on_a_view_is_passed_by_views_of_it_on_a_later_trace() -> None:
+    a = lt.tensor([1.0, 2.0], requires_grad=True)
+    v = (a * 2)[None]
+    w = v[0]
+    lt.sync()
+    calls: list[Any] = []
+    v.register_hook(lambda g: calls.append(g.tolist()))
+    (w * w).sum().backward()
+    assert calls == [[[4.0, 8.0]]]
+
+
+def test_a_write_behind_a_sync_to_what_a_view_reads_is_found() -> None:
+    v = (lt.tensor([1.0, 2.0], requires_grad=True) * 2)[None]
+    y = (v * v).sum()
+    lt.sync()
+    z = (v * v).sum()
+    v *= 2
+    with pytest.raises(lt.AutogradError, match="modified by an inplace operation"):
+        (y + z).backward()

@@ -18,7 +18,6 @@ from lazyt.ir.graph import Node
 from lazyt.runtime import memory
 from lazyt.runtime.decorators import Context
 from lazyt.tracing.lower import lower
-from lazyt.tracing.steps import INPUT
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import Slot, Trace, local
 
