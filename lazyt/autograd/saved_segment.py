@@ -131,6 +131,7 @@ class Segment:
         self.later = shape.later
         self.residuals: Residuals | None = None
         self.stored: Sequence[Data] = ()
+        self.views: list[Slot] = []  # that were alive when its values were computed
 
     def keep(self, values: Sequence[Data], residuals: Residuals | None, others: Sequence[Holder]) -> None:
         """Take the kept values, in the order of `slots`, from what the plan computed; then what it stored for these.
@@ -141,6 +142,7 @@ class Segment:
             if x in self.outputs:
                 own = h._meta = h._meta or Gradient(True, is_leaf=False)
                 own.slot, own.segment, own.version = x, self, h._storage._writes  # type: ignore[union-attr]
+        self.views = self.views or [x for _, x in views_of(others)]
         for s, record in self.tracked.items():
             m = record()
             if m is not None and m.segment is None:

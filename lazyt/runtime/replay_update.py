@@ -56,7 +56,7 @@ class Update(Again):
 
     def __init__(
         self, tr: Trace, plan: Plan, bound: Any, want: Sequence[Slot], holders: Sequence[Holder],
-        others: Sequence[Holder], idle: Sequence[int], in_place: int,
+        others: Sequence[Holder], idle: Sequence[int], in_place: int, views: Sequence[Slot],
     ) -> None:  # fmt: skip
         super().__init__(tr, plan, bound, len(holders), in_place)
         path = tr.pos.steps()
@@ -86,7 +86,7 @@ class Update(Again):
         self.want = list(want)
         self.slots = [want[k] for k in self.order]
         # Those with a graph behind them.
-        self.graphs = graphs_of(want[: len(holders)], others)
+        self.graphs = [*graphs_of(want[: len(holders)], ()), *views]
         self.variant: Replayable
         self.places: Sequence[int]
         _, self.variant, self.places = bound.chosen if bound.donations else (None, bound, ())
@@ -305,6 +305,7 @@ def remember(
     want = slots if segment is None else [*slots, *segment.slots]
     if not plan.order_of(ext.values, want):
         return
-    again = Update(tr, plan, bound, want, holders, others, idle, in_place)
+    views = () if segment is None else segment.views
+    again = Update(tr, plan, bound, want, holders, others, idle, in_place, views)
     if len(again.slots) == len(slots):
         again.follow(pos, last)
