@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 from lazyt.backends.common.arena import MANY_BLOCKS, by_size, by_time
 from lazyt.backends.common.data_errors import index_error, matrix_error
 from lazyt.backends.common.products import Choice, Product
+from lazyt.config import general
 from lazyt.ir import graph as g, kernel as k
 from lazyt.ir.graph import Node
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.passes.split_reduction import Piece, Scratch
+from lazyt.ir.passes.verify_pieces import verify_pieces
+from lazyt.ir.passes.verify_schedule import verify_schedule
 from lazyt.ir.symbolic import Dim, uses_offset
 
 if TYPE_CHECKING:
@@ -51,12 +54,27 @@ class ScheduleBinding:
         self.products = {c: self._product(c) for c in sched.launches if isinstance(c, MatmulCall)}
         # Products that lie on the stack while their epilogue reads them.
         self.nowhere = {c.node for c, p in self.products.items() if p.choice.on_stack}
+        if general["verify"] or (general["strict"] and not sched.proved):
+            self._verify()
         self.arena_size = self.scratch_at = self._plan_memory()
         self.checks: list[Node] = []
 
     def _product(self, c: MatmulCall) -> Any:
         """How a product is computed at these sizes."""
         return Product(self, c, Choice("numpy", 0, 0, 0, 0, 0, 0))
+
+    def _verify(self) -> None:
+        """Check the schedule at these extents. NOTE: not where they are what a function of extents is made with."""
+        if all(type(v) is int for v in self.values):
+            verify_schedule(self.exe.schedule, None, self.value)
+
+    def checked(self, c: KernelCall, pieces: list[Piece]) -> list[Piece]:
+        """The pieces that a kernel is launched as, checked where schedules are."""
+        if len(pieces) > 1 and (general["verify"] or general["strict"]):
+            extents, strides, _ = self._shape(c)
+            if all(type(e) is int for e in extents):
+                verify_pieces(c.kernel, extents, strides, pieces)
+        return pieces
 
     def value(self, e: int | Dim) -> int:
         return e if isinstance(e, int) else self.values[self._numbers[e]]

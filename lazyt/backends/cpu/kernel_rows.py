@@ -51,7 +51,7 @@ class KernelRows(ScheduleBinding):
         """What a kernel is launched as: itself, or the parts of one with too few units of work for all threads."""
         extents, strides, coefs = self._shape(c)
         if switches["split"] and worth_splitting(c.kernel, extents, get_num_threads(), switches["early"]):
-            return split(c.kernel, extents, strides, coefs)
+            return self.checked(c, split(c.kernel, extents, strides, coefs))
         return [whole(c.kernel, extents, strides, coefs)]
 
     def temporaries(self) -> int:

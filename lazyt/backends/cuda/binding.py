@@ -59,7 +59,7 @@ class Binding(ScheduleBinding):
     def pieces_of(self, c: KernelCall) -> list[Piece]:
         """What a kernel is launched as: itself, or the parts of one with too few units of work for all processors."""
         extents, strides, coefs = self._shape(c)
-        return pieces_of(c.kernel, extents, strides, coefs, self.where.properties.processors)
+        return self.checked(c, pieces_of(c.kernel, extents, strides, coefs, self.where.properties.processors))
 
     def _placed(
         self, c: KernelCall, piece: Piece, entries: list[int], at: int, patches: list[tuple[int, int, int]]

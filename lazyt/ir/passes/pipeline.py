@@ -222,6 +222,6 @@ def _verify(step: Pass, before: Program, after: Program) -> None:
                 if isinstance(c, MatmulCall):
                     verify_epilogue(c)
         if after.schedule is not None and after.schedule is not before.schedule:
-            verify_schedule(after.schedule, after.scope)
+            after.schedule.proved = not verify_schedule(after.schedule, after.scope)
     except LazytInternalError as e:
         raise LazytInternalError(f"pass {step.name}: {e}") from None

@@ -164,6 +164,7 @@ class Schedule:
     in_place: dict[Node, Node] | None = None  # temporary -> the one whose memory it takes, once an executable asked
     arranged: bool = False  # whether its kernels have the form that a backend's code generator takes
     donations: list[Donation] | None = None  # which results may take an input's memory, once a backend asked
+    proved: bool = True  # whether all of it is valid for all sizes, once that was asked: see verify_schedule.py
     # Whether operands may stay packed from run to run: not of training steps, nor under a memory budget.
     keeps: bool = False
 

@@ -13,6 +13,7 @@ The cost is linear in the number of launches and accesses.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from lazyt.errors import LazytInternalError
@@ -20,13 +21,13 @@ from lazyt.ir import graph as g, kernel as k
 from lazyt.ir.passes.call_operands import nbytes
 from lazyt.ir.passes.index_maps import strides_of
 from lazyt.ir.passes.kernelize import KernelCall
-from lazyt.ir.passes.regions import Region, normal, united
+from lazyt.ir.passes.regions import Region, united
 from lazyt.ir.passes.schedule import AttentionCall, MatmulCall
 from lazyt.ir.passes.stage_reuse import evaluated
 from lazyt.ir.symbolic import guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.fusion_result import AccessArg
@@ -34,18 +35,22 @@ if TYPE_CHECKING:
     from lazyt.ir.symbolic import Dim, Scope
 
 
-def verify_schedule(sched: Schedule, scope: Scope | None) -> list[Node]:
+def verify_schedule(
+    sched: Schedule, scope: Scope | None, at: Callable[[int | Dim], int] = guarded
+) -> list[Node]:  # fmt: skip
     """Raise LazytInternalError at the first rule that a schedule breaks.
 
-    Returns the buffers of which only the sizes of this trace, and no proof for all, say that they are written whole.
+    at: the sizes that decide; without a scope they alone do. Returns the buffers that these say are written whole, and
+    no proof for all sizes.
     """
-    return _Verifier(sched, scope).run()
+    return _Verifier(sched, scope, at).run()
 
 
 class _Verifier:
-    def __init__(self, sched: Schedule, scope: Scope | None) -> None:
+    def __init__(self, sched: Schedule, scope: Scope | None, at: Callable[[int | Dim], int]) -> None:
         self.sched = sched
         self.scope = scope
+        self.at = at
         self.outputs = set(sched.outputs)
         self.written: dict[Node, list[Region]] = {}
         self.whole: dict[Node, int] = {}  # buffer -> the first region that reads all of it
@@ -69,6 +74,14 @@ class _Verifier:
             extents = f" over {list(kernel.extents)}" if isinstance(kernel, KernelCall) else ""
             raise LazytInternalError(f"invalid schedule: {why}\n  {g.node_line(n)}\n{text}{extents}")
 
+    def number(self, a: int | Dim) -> int | Dim:
+        """A size as it is compared: by the scope, or at the sizes that decide."""
+        return self.at(a) if self.scope is None else self.scope.normal(a)
+
+    def nbytes(self, n: Node) -> int:
+        """Bytes of a buffer at the sizes that decide."""
+        return math.prod(map(self.at, n.shape)) * n.dtype.itemsize
+
     # What is read
 
     def reads(self, number: int, c: Launch) -> None:
@@ -81,31 +94,27 @@ class _Verifier:
             self.kernel(kernel, c)
         views = c.views if isinstance(c, AttentionCall) else c.operands if isinstance(c, MatmulCall) else ()
         for x, view in zip(c.node.operands, views, strict=False) if not isinstance(c, KernelCall) else ():
-            base, strides, offset = view  # type: ignore[misc]
+            base, strides, offset = view
             self.inside(base, strides, offset, x.shape, base.dtype.itemsize, c)
 
     def need_whole(self, number: int, n: Node, why: str, c: Launch | None = None) -> None:
-        if n.op == "input" or n in self.whole or guarded(nbytes(n)) == 0:
+        if n.op == "input" or n in self.whole or self.nbytes(n) == 0:
             return
         self.whole[n] = number
         made = self.written.get(n, [])
         self.need(bool(made), f"{why}, but nothing writes it before", n, c)
-        if self.scope is None or not self.covers(self.scope, n, made):
-            missing = f"{why}, but of its {nbytes(n)} bytes these are written before: {', '.join(map(str, made))}"
-            self.need(self.covers(None, n, [r.at_hints() for r in made]), missing, n, c)
-            self.unproved += [] if self.scope is None else [n]
-
-    def covers(self, scope: Scope | None, n: Node, made: Sequence[Region]) -> bool:
-        """Whether these regions are all of a buffer."""
-
-        def at(a: int | Dim) -> int | Dim:
-            return guarded(a) if scope is None else scope.normal(a)
-
-        size = at(nbytes(n))
-        if any(r.is_first(scope, size) for r in made):
-            return True
-        steps = [at(s * n.dtype.itemsize) for s in strides_of(n.shape)]
-        return any(r.is_first(scope, size) for r in united(scope, made, steps))
+        if self.scope is not None:
+            steps = [self.scope.normal(s * n.dtype.itemsize) for s in strides_of(n.shape)]
+            if _cover(self.scope, self.scope.normal(nbytes(n)), made, steps):
+                return
+            self.unproved.append(n)
+            made = [r.at_hints() for r in made]
+        shape = tuple(map(self.at, n.shape))
+        missing = (
+            f"{why}, but of its {nbytes(n)} bytes these are written before: {', '.join(map(str, self.written[n]))}"
+        )
+        steps = [s * n.dtype.itemsize for s in strides_of(shape)]
+        self.need(_cover(None, self.nbytes(n), made, steps), missing, n, c)
 
     def alive(self, number: int, n: Node, c: Launch) -> None:
         if n.op == "input" or n in self.outputs:
@@ -128,15 +137,16 @@ class _Verifier:
                 if a.buffer in call.writes and a.buffer is not product:
                     same = any(self.same_place(a, call.accesses[s]) for s in stored.get(a.buffer, ()))
                     self.need(same, "a kernel reads of it what it did not store at this point before", a.buffer, c)
-                if value.where is None and isinstance(value, k.Load):
+                # NOTE: what a backend reads in periods, or several times each, reaches less far than strides say.
+                own = kernel.accesses[value.access]
+                if value.where is None and isinstance(value, k.Load) and not (own.period or own.spread):
                     self.inside(a.buffer, a.strides, a.offset, call.extents, a.itemsize, c)
             for s in stage.stores if stage.loops else ():
                 stored.setdefault(call.accesses[s.access].buffer, set()).add(s.access)
 
     def same_place(self, a: AccessArg, b: AccessArg) -> bool:
-        scope = self.scope
         pairs = zip((a.offset, *a.strides), (b.offset, *b.strides), strict=True)
-        return a.itemsize == b.itemsize and all(normal(scope, x) == normal(scope, y) for x, y in pairs)
+        return a.itemsize == b.itemsize and all(self.number(x) == self.number(y) for x, y in pairs)
 
     def inside(
         self, n: Node, strides: Sequence[int | Dim], offset: int | Dim, extents: Sequence[int | Dim], itemsize: int,
@@ -159,7 +169,7 @@ class _Verifier:
             self.need(self.whole.get(n, number + 1) > number, "it is written beside a reader, or after one", n, c)
             self.need(found is not None, "elements are written twice by one launch", n, c)
             assert found is not None
-            made, size = self.written.setdefault(n, []), guarded(nbytes(n))
+            made, size = self.written.setdefault(n, []), self.nbytes(n)
             all_of_it = found.at_hints().is_first(None, size)
             self.need(not (made and all_of_it), "all of it is written over before anything reads it", n, c)
             made.append(found)
@@ -172,7 +182,7 @@ class _Verifier:
         kernel = c.epilogue if isinstance(c, MatmulCall) else c
         if not isinstance(c, KernelCall):
             for n in c.writes if kernel is c else (c.node,):
-                yield n, Region.all_of(scope, nbytes(n))
+                yield n, Region.all_of(scope, self.nbytes(n) if scope is None else nbytes(n))
         if not isinstance(kernel, KernelCall):
             return
         found: dict[tuple[int, int], None] = {}  # a store access, over how many axes: each once
@@ -181,7 +191,25 @@ class _Verifier:
             found |= {(s.access, count): None for s in stage.stores}
         for access, count in found:
             a, extents = kernel.accesses[access], kernel.extents[:count]
-            if not all(map(guarded, extents)):
-                continue
-            self.inside(a.buffer, a.strides[:count], a.offset, extents, a.itemsize, c)
-            yield a.buffer, Region.of(scope, a.offset, a.strides[:count], extents, a.itemsize)
+            if all(map(self.at, extents)):
+                self.inside(a.buffer, a.strides[:count], a.offset, extents, a.itemsize, c)
+                yield a.buffer, self.region(a, extents)
+
+    def region(self, a: AccessArg, extents: Sequence[int | Dim]) -> Region | None:
+        """What an access stores; None where it stores an element twice.
+
+        NOTE: two axes may have one stride for some sizes, where one of them has one element.
+        """
+        parts = a.offset, *a.strides[: len(extents)], *extents
+        for scope, number in ((self.scope, self.number), (None, self.at)):
+            offset, *rest = map(number, parts)
+            found = Region.of(scope, offset, rest[: len(extents)], rest[len(extents) :], a.itemsize)
+            if found is not None:
+                return found
+        return None
+
+
+def _cover(scope: Scope | None, size: int | Dim, made: Sequence[Region], steps: Sequence[int | Dim]) -> bool:
+    """Whether these regions are all of a buffer of so many bytes."""
+    whole = any(r.is_first(scope, size) for r in made)
+    return whole or any(r.is_first(scope, size) for r in united(scope, made, steps))

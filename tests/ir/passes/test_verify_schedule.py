@@ -161,9 +161,17 @@ def test_each_rule_refuses_a_schedule_that_breaks_it(why: str) -> None:
     (outputs, *shapes), plant, message = INVALID[why]
     made = Made(outputs, *shapes, off=frozenset({"epilogues"}))
     assert made.check() == [], "it is proved before the fault is planted"
+    assert verify_schedule(made.schedule, None) == [], "it is so at these sizes"
     plant(made)
-    with pytest.raises(LazytInternalError, match=f"invalid schedule: .*{message}"):
-        made.check()
+    for scope in (made.scope, None):
+        with pytest.raises(LazytInternalError, match=f"invalid schedule: .*{message}"):
+            verify_schedule(made.schedule, scope)
+
+
+def test_axes_that_have_one_stride_where_one_of_them_has_one_element() -> None:
+    """A column beside a part of no columns: nothing is written twice."""
+    made = Made(lambda b, xs: [b.concat([b.elementwise("exp", x) for x in xs], 1)], (1, 0), (1, 1))
+    verify_schedule(made.schedule, None)
 
 
 def test_a_stage_reads_back_what_the_same_point_stored() -> None:
