@@ -170,8 +170,10 @@ class _Verifier:
             self.need(found is not None, "elements are written twice by one launch", n, c)
             assert found is not None
             made, size = self.written.setdefault(n, []), self.nbytes(n)
-            all_of_it = found.at_hints().is_first(None, size)
-            self.need(not (made and all_of_it), "all of it is written over before anything reads it", n, c)
+            # NOTE: an update may be of all elements, over a copy; a copy over the update is a fault.
+            over = bool(made) and found.at_hints().is_first(None, size)
+            lost = over and not any(r.at_hints().is_first(None, size) for r in made)
+            self.need(not lost, "all of it is written over before anything reads it", n, c)
             made.append(found)
             self.filled[n, number] = filled = self.filled.get((n, number), 0) + found.size
             self.need(filled <= size, "launches beside each other write the same elements", n, c)

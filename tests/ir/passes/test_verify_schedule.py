@@ -168,6 +168,12 @@ def test_each_rule_refuses_a_schedule_that_breaks_it(why: str) -> None:
             verify_schedule(made.schedule, scope)
 
 
+def test_an_update_of_all_elements_may_stand_over_a_copy() -> None:
+    made = Made(lambda b, xs: [b.update(xs[0], b.elementwise("exp", xs[1]), (0,), (1,))], (5,), (5,))
+    assert len(made.kernels) == 2
+    verify_schedule(made.schedule, None)
+
+
 def test_axes_that_have_one_stride_where_one_of_them_has_one_element() -> None:
     """A column beside a part of no columns: nothing is written twice."""
     made = Made(lambda b, xs: [b.concat([b.elementwise("exp", x) for x in xs], 1)], (1, 0), (1, 1))
