@@ -322,13 +322,14 @@ def examined(tree: Any) -> None:
         if id(x) not in seen:
             seen.add(id(x))
             if isinstance(x, lt.Tensor):
-                a = x.detach().numpy()
+                a = (x.detach() if x.requires_grad else x).numpy()
                 total += a.nbytes
                 assert a.dtype != bool or set(a.tobytes()) <= {0, 1}
                 assert len(a.tobytes()) == a.nbytes
             elif isinstance(x, dict | list | tuple):
                 todo += x.values() if isinstance(x, dict) else x
     assert total < MEMORY
+    lt.sync()  # each `detach` is a pending step
 
 
 class Loading:
