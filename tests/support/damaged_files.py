@@ -237,7 +237,7 @@ def npz_entry(rng: random.Random, name: str, raw: bytes, others: list[bytes]) ->
 
 def damaged_text(rng: random.Random, text: bytes) -> bytes:
     """JSON with a word replaced by another, or altered as any bytes."""
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 or not text.strip():
         return damaged(rng, text, [text])
     words = text.replace(b",", b" , ").replace(b"[", b" [ ").replace(b"]", b" ] ").replace(b":", b" : ").split()
     for _ in range(rng.choice((1, 1, 2))):
