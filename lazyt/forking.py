@@ -1,7 +1,13 @@
-"""Locks that are free in a forked child.
+"""Locks of the process: free in a forked child, and never waited for where the wait could not end.
 
 A child has one thread, the one that forked. What another thread held when the process was copied nobody releases there.
 `functools.cached_property` has such a lock in Python 3.11, one for all objects of a class: the one here has none.
+
+Locks have an order: `SYNC` before `RUN` before `POOL` before `LOADER` before the others, before llvmlite's own. A
+thread takes them in this order. But a signal handler, a finalizer or a callback of a weak reference runs wherever the
+thread is, and may ask for one that comes before what the thread holds. If it waited for another thread then, that
+thread might wait for the first: it is refused (`OrderedLock`). So are the threads that compile (`Helper`), for which
+the thread that started them waits.
 """
 
 from __future__ import annotations
@@ -9,10 +15,15 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-__all__ = ["cached_property", "process_lock"]
+from lazyt.errors import SyncError
+
+__all__ = ["Helper", "OrderedLock", "cached_property", "inner_lock", "is_held", "process_lock"]
+
+SYNC, RUN, POOL, LOADER, INNER, FOREIGN = range(6)
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     from functools import cached_property
@@ -36,9 +47,69 @@ else:
             return value
 
 
+_inner: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # the place of each lock in the order
+
+
+class Helper(threading.Thread):
+    """A thread that does a part of what another one waits for: nothing that it runs may wait for that one."""
+
+
+class OrderedLock:
+    """A reentrant lock that refuses to wait where its thread holds a lock that comes later in the order."""
+
+    __slots__ = ("__weakref__", "_lock", "_place")
+
+    def __init__(self, place: int) -> None:
+        self._lock, self._place = threading.RLock(), place
+        _inner[self] = place
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._wait()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def acquire(self) -> None:
+        """Wait in any case: for a fork."""
+        self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def _is_owned(self) -> bool:
+        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return] # as `threading.Condition` asks
+
+    def _wait(self) -> None:
+        """Raises SyncError where the wait might not end."""
+        inside = is_held(self._place + 1)
+        if inside or isinstance(threading.current_thread(), Helper):
+            raise SyncError(
+                "sync: another thread computes, and may wait for what this one holds: a signal handler, a finalizer or "
+                "a callback of a weak reference interrupted it there; have that set a flag, and compute later"
+            )
+        self._lock.acquire()
+
+
+def inner_lock(lock: Any, place: int = INNER) -> Any:
+    """The lock, as one that comes at this place in the order."""
+    _inner[lock] = place
+    return lock
+
+
+def is_held(place: int) -> bool:
+    """Whether this thread holds a lock of this place in the order, or a later one."""
+    # NOTE: to copy a dictionary is one step; another thread may add locks.
+    for reference, at in list(_inner.data.items()):  # type: ignore[attr-defined] # by weak references
+        lock = reference() if at >= place else None
+        if lock is not None and lock._is_owned():
+            return True
+    return False
+
+
 def process_lock() -> threading.RLock:
     """A reentrant lock for as long as the process lives: a signal handler may come back to its holder."""
-    lock = threading.RLock()
+    lock: threading.RLock = inner_lock(threading.RLock())
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined] # as in the stdlib
     return lock

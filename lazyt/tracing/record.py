@@ -20,7 +20,7 @@ from lazyt.tracing.refusals import check_devices, range_error
 from lazyt.tracing.shape_inference import inferred, shapes_of
 from lazyt.tracing.steps import INPUT, follow, hooks, insert, new_storage, new_tensor, plain_slots, run_sync
 from lazyt.tracing.tensor_state import Gradient, Handle, Holder, Inference, Storage, View
-from lazyt.tracing.trace import NONE, Ext, Key, Several, Slot, Step, Trace, holding, local
+from lazyt.tracing.trace import NONE, Ext, Key, Several, Slot, Step, Trace, holding, local, repeated
 
 ref = weakref.ref
 SCALARS = (float, int, bool, complex)
@@ -199,7 +199,7 @@ def advance(
         return s
     # NOTE: no call from here on. Behind what a handler of signals has recorded meanwhile it is another step.
     if pos is not tr.pos or pos is not s.parent:
-        return advance(tr, op, slots, statics, ints, offsets, scalars[: s.n_weak])
+        return repeated(tr, advance, op, slots, statics, ints, offsets, scalars[: s.n_weak])
     if s.n_scalars:
         tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = scalars
     tr.ext = ext

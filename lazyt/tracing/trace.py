@@ -20,7 +20,7 @@ import weakref
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
-from lazyt.forking import process_lock
+from lazyt.forking import SYNC, OrderedLock, process_lock
 from lazyt.interrupts import uninterrupted
 from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.mode import DEFAULT, FIRST, Mode
@@ -222,7 +222,7 @@ NONE: Any = _No()
 
 # Held while the values of a trace are computed and put behind their holders, and by a thread other than its own that
 # changes who holds one.
-holding = threading.RLock()
+holding = OrderedLock(SYNC)
 if hasattr(os, "register_at_fork"):
     # A child has no thread that would let go of it, nor of the locks of what is running: a fork waits for a sync.
     os.register_at_fork(before=holding.acquire, after_in_parent=holding.release, after_in_child=holding.release)
@@ -326,7 +326,7 @@ class Trace:
         "_roots", "bound", "busy", "called", "computing", "culprits", "customs", "cut_site", "dropped", "eager",
         "effects", "ended", "expectations", "ext", "ext_root", "failed", "foreign", "history", "hosts", "impure",
         "inner", "inputs", "last_refs", "left", "metas", "mode", "more", "n_new", "n_steps", "nbytes", "number",
-        "polled", "pos", "refs", "replayed", "report", "results", "retained", "scalars", "slot_hooks", "started",
+        "polled", "pos", "refs", "replayed", "report", "restarts", "results", "retained", "scalars", "slot_hooks", "started",
         "syncs_forbidden", "turned", "watched",
     )  # fmt: skip
 
@@ -337,6 +337,7 @@ class Trace:
         # Whether an operation is being recorded, the trace being computed: who records or reads then is a handler of
         # signals or a finalizer, and the trace does not end for it.
         self.busy = self.computing = False
+        self.restarts = 0  # attempts at recording an operation that such a one has interrupted
         self.inner: Trace | None = None
         self.failed = False  # whether it was left, because its values could not be computed (see `leave`)
         self.culprits: Sequence[Step] = ()  # the steps that failed then
@@ -579,3 +580,24 @@ def dtype_range(dtype: np.dtype) -> tuple[int, int]:
         return -LARGEST, LARGEST
     bits = dtype.itemsize * 8
     return (0, (1 << bits) - 1) if dtype.kind == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+
+
+# An operation that is recorded is interrupted so often before what interrupts it records elsewhere.
+RESTARTS = 3
+
+
+def repeated(tr: Trace, record: Callable[..., Step], *call: Any) -> Step:
+    """The step for a call, recorded behind what interrupted it.
+
+    What interrupts it again and again (a finalizer, where the collector runs at each allocation) has a trace of its own
+    from then on, as while a sync computes: else this would never end.
+    """
+    own = local.trace
+    tr.restarts += 1
+    try:
+        if tr.restarts > RESTARTS and own is tr:
+            local.trace = tr.aside()
+        return record(tr, *call)
+    finally:
+        local.trace = own
+        tr.restarts -= 1

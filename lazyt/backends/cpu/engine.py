@@ -14,7 +14,6 @@ import functools
 import os
 import re
 import struct
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from lazyt.backends import object_cache
 from lazyt.backends.cpu import address_space, parallel_compile
 from lazyt.backends.cpu.flags import switches, without_wide
 from lazyt.errors import LazytInternalError
+from lazyt.forking import LOADER, OrderedLock
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class Host:
 @functools.cache
 def host() -> Host:
     """The CPU of this process as LLVM sees it."""
+    parallel_compile.note_lock()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     found = without_wide(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
@@ -228,7 +229,7 @@ class _Loader:
 
     def __init__(self) -> None:
         # Reentrant: the collector may run inside a compile, and what it frees may load code.
-        self.lock = threading.RLock()
+        self.lock = OrderedLock(LOADER)
         self._modules: weakref.WeakValueDictionary[str, Module] = weakref.WeakValueDictionary()
         self._current: _Generation | None = None
         self._permanent: _Generation | None = None
@@ -337,7 +338,7 @@ class _Loader:
 
     def after_fork(self) -> None:
         """In the child: another thread may have held the lock when the process was copied."""
-        self.lock = threading.RLock()
+        self.lock = OrderedLock(LOADER)
         self._early = None  # its threads are not here
 
 

@@ -26,7 +26,7 @@ from lazyt.backends.cpu.library.registry import native_module_of
 from lazyt.backends.cpu.symbolic_binding import Found, Rebinder
 from lazyt.backends.cpu.thread_pool import Program, get_num_threads, unloaded
 from lazyt.errors import OutOfMemory
-from lazyt.forking import cached_property
+from lazyt.forking import RUN, cached_property, inner_lock
 from lazyt.ir.passes.schedule import Launch, LibraryCall, MatmulCall, ScatterCall, Schedule
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Bound(Binding):
         self.variants: dict[frozenset[int], Bound] = {}
         # The last reference counts of inputs, and the choice for them: see `donating`.
         self.chosen: tuple[References | None, Bound, Sequence[int]] = None, self, ()
-        self.lock = threading.RLock()
+        self.lock = inner_lock(threading.RLock(), RUN)
 
     def _plan_memory(self) -> int:
         like = self._like

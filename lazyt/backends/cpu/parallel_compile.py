@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import queue
-import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
 from lazyt.backends.cpu import address_space
 from lazyt.errors import LazytInternalError
+from lazyt.forking import FOREIGN, Helper, inner_lock, is_held
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
@@ -38,6 +38,13 @@ def _emitter() -> Callable[..., Any] | None:
     return emit
 
 
+def note_lock() -> None:
+    """Give llvmlite's lock its place in the order of locks."""
+    lock = getattr(getattr(ffi.lib, "_lock", None), "_lock", None)
+    if lock is not None:
+        inner_lock(lock, FOREIGN)
+
+
 class Making:
     """Object code in preparation, made by threads of its own and by the thread that waits for it.
 
@@ -47,7 +54,7 @@ class Making:
     def __init__(self, create_machine: Callable[[], Any], parse: Callable[[str, Any], Any]) -> None:
         self._create_machine, self._parse = create_machine, parse
         self._todo: queue.PriorityQueue[tuple[int, str]] = queue.PriorityQueue()
-        self._threads: list[threading.Thread] = []
+        self._threads: list[Helper] = []
         self.made: dict[str, bytes | None] = {}
 
     def add(self, texts: Iterable[str]) -> None:
@@ -58,13 +65,18 @@ class Making:
                 self._todo.put((-len(text), text))
 
     def start(self, lanes: int) -> None:
-        """Start so many threads, or fewer where the system has no more or there is little memory."""
+        """Start so many threads, or fewer where the system has no more or there is little memory.
+
+        None where this thread is inside llvmlite (it handles a signal there): they would wait for it.
+        """
+        if is_held(FOREIGN):
+            return
         at_work = sum(t.is_alive() for t in self._threads)
         for _ in range(min(lanes, self._todo.qsize()) - at_work):
             # NOTE: a thread without memory for its own variables ends the process.
             if not address_space.available(address_space.THREAD):
                 return
-            t = threading.Thread(target=self._work, name="lazyt compile")
+            t = Helper(target=self._work, name="lazyt compile")
             try:
                 t.start()
             except RuntimeError:  # "can't start new thread": the waiting thread does the work
@@ -72,13 +84,14 @@ class Making:
             self._threads.append(t)
 
     def finish(self) -> dict[str, bytes | None]:
-        """Take part until everything is made."""
+        """Take part until everything is made; what threads cannot finish, as `start` says, is None."""
         try:
             self._work()
         finally:
-            for t in self._threads:
-                t.join()
-        return self.made
+            if not is_held(FOREIGN):
+                for t in self._threads:
+                    t.join()
+        return dict(self.made)
 
     def _work(self) -> None:
         emit = _emitter()

@@ -20,7 +20,6 @@ import platform as host_platform
 import signal
 import struct
 import sys
-import threading
 import time
 from array import array
 from typing import TYPE_CHECKING
@@ -32,6 +31,7 @@ from lazyt.backends.cpu.flags import registers, switches
 from lazyt.backends.cpu.program_driver_ir import CONTROL_FIELDS, LONG_PROGRAM
 from lazyt.backends.cpu.thread_platform_ir import AFFINITY, Platform
 from lazyt.backends.cpu.thread_pool_ir import MAX_WORKERS, ROW_FIELDS, render
+from lazyt.forking import POOL, OrderedLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +156,7 @@ class _Process:
     """The runtime of the process, made when it is first needed."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = OrderedLock(POOL)
         self.runtime: Runtime | None = None
         self.threads = 0  # 0: not chosen, all usable CPUs
 
@@ -171,7 +171,7 @@ class _Process:
         return self.runtime
 
     def after_fork(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = OrderedLock(POOL)
         if self.runtime is not None:
             self.runtime.after_fork()
 

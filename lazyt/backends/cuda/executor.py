@@ -43,6 +43,7 @@ from lazyt.backends.cuda.library.products import ByLibrary, Product, Zeros, is_t
 from lazyt.backends.cuda.library.scatter import Scatter
 from lazyt.backends.cuda.moves import Moves
 from lazyt.config import cpu as switches
+from lazyt.forking import RUN, inner_lock
 from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import is_move
 from lazyt.ir.passes.kernelize import KernelCall
@@ -135,7 +136,7 @@ class Bound(Binding):
         self.read = sorted({n.attrs.index for n in exe.schedule.graph.nodes if isinstance(n.attrs, g.Input)})
         self.parts: list[Any] = []
         self.moves = Moves(self) if exe.schedule.on_host else None
-        self.lock = threading.RLock()
+        self.lock = inner_lock(threading.RLock(), RUN)
         self.has_replay = False
         self.unbegun: Check | None = None  # that of the last run, if an interrupt may have kept it from that
 

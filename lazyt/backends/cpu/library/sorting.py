@@ -11,7 +11,6 @@ A long row that leaves threads idle is partitioned at its middle, and its halves
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from lazyt.backends.cpu.thread_pool import get_num_threads
+from lazyt.forking import Helper
 from lazyt.ir import dtypes, library_calls
 from lazyt.ir.numpy_semantics import wide
 
@@ -167,7 +167,7 @@ def _together(parts: Sequence[T], some: Callable[[T], None]) -> None:
         except BaseException as e:  # noqa: BLE001 - it is raised on the caller's thread, below
             failures.append(e)
 
-    others = [threading.Thread(target=other, daemon=True) for _ in left]
+    others = [Helper(target=other, daemon=True) for _ in left]
     try:
         for t in others:
             try:
