@@ -47,6 +47,42 @@ def symmetric(x: np.ndarray) -> np.ndarray:
     return x + np.swapaxes(x, -1, -2)
 
 
+def reflections(count: int, n: int) -> np.ndarray:
+    """Householder's: eigenvalues 1, all but one, and -1."""
+    v = np.random.default_rng(n).normal(size=(count, n, 1))
+    return np.eye(n) - 2 * v @ np.swapaxes(v, -1, -2) / (v * v).sum(axis=(-2, -1), keepdims=True)
+
+
+def projections(count: int, n: int) -> np.ndarray:
+    """Onto half of the dimensions: eigenvalues 0 and 1."""
+    q = np.linalg.qr(np.random.default_rng(n).normal(size=(count, n, max(n // 2, 1))))[0]
+    return q @ np.swapaxes(q, -1, -2)
+
+
+def threefold(count: int, n: int) -> np.ndarray:
+    """With eigenvalues 0, 1 and 2."""
+    rng = np.random.default_rng(n)
+    q = np.linalg.qr(rng.normal(size=(count, n, n)))[0]
+    return q * rng.integers(0, 3, (count, 1, n)) @ np.swapaxes(q, -1, -2)
+
+
+@pytest.mark.parametrize("make", [reflections, projections, threefold])
+@pytest.mark.parametrize("n", [2, 16, 24])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+def test_equal_eigenvalues(dtype: str, n: int, make) -> None:
+    """Beside them only rounding is left, which no rotation takes away."""
+    a = make(64, n)
+    a = ((a + np.swapaxes(a, -1, -2)) / 2).astype(dtype)
+    w, v = (t.numpy() for t in lt.linalg.eigh(lt.asarray(a)))
+    few = 4 * n * np.finfo(dtype).eps
+    np.testing.assert_allclose(w, np.linalg.eigvalsh(a), rtol=0, atol=few)
+    np.testing.assert_allclose(lt.linalg.eigvalsh(lt.asarray(a)).numpy(), w, rtol=0, atol=few)
+    np.testing.assert_allclose(a @ v, v * w[:, None], rtol=0, atol=few)
+    np.testing.assert_allclose(np.conj(np.swapaxes(v, -1, -2)) @ v, np.eye(n) + np.zeros(a.shape), rtol=0, atol=few)
+    s = lt.linalg.svdvals(lt.asarray(a)).numpy()
+    np.testing.assert_allclose(s, np.linalg.svd(a, compute_uv=False), rtol=0, atol=few)
+
+
 def values(*tensors) -> list[np.ndarray]:
     assert "native linalg" in str(lt.explain(*tensors))
     lt.sync(list(tensors))

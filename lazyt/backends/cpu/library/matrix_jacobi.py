@@ -31,6 +31,8 @@ INFINITE = 1
 SWEEPS = 40
 # Of the error of a result, what may be left beside the diagonal of a matrix, and of the product of two columns.
 BESIDE, TURNED = 2.0**-6, 2.0**-5
+# Of the error of a result, what is 0 beside two elements of the diagonal, relative to them.
+ROUNDING = 2.0**-2
 # Rounding alone leaves so much of the product of two columns.
 LEAST = 2.0**-49
 # The square of a column that is only what rounding left, where the largest element is near 1.
@@ -177,8 +179,11 @@ class _Symmetric(_Rotations):
         with self.sweeps() as again:
             with self.rounds() as turn:
                 with self.pairs(turn) as (t, p, q):
-                    x = self.get(self.at(q, p), "0")
-                    tangent = self.angle(t, self.get(self.at(q, q), "0") - self.get(self.at(p, p), "0"), x + x)
+                    x, of_p, of_q = (self.get(self.at(i, j), "0") for i, j in ((q, p), (p, p), (q, q)))
+                    # NOTE: rounding may leave so much beside equal eigenvalues. It would turn them by some angle, for
+                    # ever: their difference is rounding too. `rotate` puts 0 there.
+                    x = where(x * x <= fabs(of_p * of_q) * (ROUNDING * self.epsilon) ** 2, 0.0, x)
+                    tangent = self.angle(t, of_q - of_p, x + x)
                     self.put(self.moved, t, tangent * x)
                 with self.pairs(turn) as (t, p, q):
                     self.rotate(t, p, q)
