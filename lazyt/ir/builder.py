@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import LazytInternalError, ShapeError
 from lazyt.ir import dtypes, graph as g
+from lazyt.ir.extents import prefix_sums
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import ELEMENTWISE, result_dtype
 from lazyt.ir.records import dataclass
-from lazyt.ir.symbolic import Dim, Scope, guarded, prefix_sums, product, short
+from lazyt.ir.symbolic import Dim, Scope, guarded, product, short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,9 @@ class Builder:
         self.copies: dict[Node, Node] = {}  # of values that are stored: what reads the stored copy
 
     def make(self, op: str, operands: tuple[Node, ...], attrs: g.Attrs, shape: g.Shape, dtype: np.dtype) -> Node:
-        """The node with these parts, made once."""
+        """The node with these parts, made once; extents that are long polynomials get names (symbolic.py)."""
+        if self.scope is not None:
+            shape = tuple([d if d.__class__ is int else short(d) for d in shape])
         if self.share:
             key = (op, operands, attrs, shape, dtype)
             n = self._made.get(key)
@@ -277,7 +280,7 @@ class Builder:
 
     def pad(self, x: Node, lo: g.Shape, shape: g.Shape, value: Node) -> Node:
         """Grow to `shape`: x at offset `lo`, `value` (0-d, x's dtype) elsewhere."""
-        return self.make("pad", (x, value), g.Pad(tuple(lo)), tuple(map(short, shape)), x.dtype)
+        return self.make("pad", (x, value), g.Pad(tuple(lo)), shape, x.dtype)
 
     def concat(self, xs: Sequence[Node], axis: int) -> Node:
         xs = list(xs)

@@ -12,6 +12,7 @@ import numpy as np
 
 from lazyt.errors import REFUSALS, IndexOutOfRange, LazytInternalError
 from lazyt.ir import dtypes, graph as g
+from lazyt.ir.extent_source import Values
 from lazyt.ir.library_calls import FUNCTIONS
 from lazyt.ir.numpy_semantics import ELEMENTWISE, cast, precise, wide
 from lazyt.ir.reduction_order import folded, greatest, joined, rows_of
@@ -34,33 +35,11 @@ class Environment:
     def __init__(self, inputs: Sequence[Array], scalars: Sequence[Number], binding: Binding | None) -> None:
         self.inputs = inputs
         self.scalars = scalars
-        self.binding = binding
+        self._values = None if binding is None else Values(*binding)
 
     def size(self, a: int | Dim) -> int:
         """The value of an extent under the binding; its hint when there is none."""
-        if isinstance(a, int) or self.binding is None:
-            return hint(a)
-        total = 0
-        for mono, coef in a.terms:
-            for n in mono:
-                coef *= self._atom(a.scope.atoms[n])
-            total += coef
-        return total
-
-    def _atom(self, key: tuple[Any, ...]) -> int:
-        assert self.binding is not None
-        match key:
-            case ("symbol", k):
-                return int(self.binding[0][k])
-            case ("offset", k):
-                return int(self.binding[1][k])
-            case ("floordiv", a, b):
-                return self.size(a) // self.size(b)
-            case ("sum", a):
-                return self.size(a)
-            case ("max", a, b):
-                return max(self.size(a), self.size(b))
-        raise LazytInternalError(f"unknown atom {key}")
+        return hint(a) if self._values is None else self._values.of(a)
 
     def shape(self, shape: g.Shape) -> tuple[int, ...]:
         return tuple(self.size(d) for d in shape)

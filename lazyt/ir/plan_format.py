@@ -1,6 +1,6 @@
 """A schedule and what is asked of it later, as bytes: the format in which plans are kept on disk.
 
-    file    := marshal of (guards, table, roots)
+    file    := marshal of (atoms, guards, table, roots)
     table   := entry*                 each before what refers to it
     entry   := (kind, field*)         kind: the place of a class in `_RECORDS`, or one of the kinds below
     field   := None | bool | int | float | complex | str | (number of an entry,)
@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lazyt.ir import dtypes, graph as g, kernel as k
+from lazyt.ir.extent_source import HOLDS, evaluated
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes import schedule as s
 from lazyt.ir.passes.fusion_result import Fused, Group, Root
 from lazyt.ir.passes.index_maps import Place
 from lazyt.ir.passes.kernelize import AccessArg, KernelCall, ScalarArg
 from lazyt.ir.residuals import Residuals
-from lazyt.ir.symbolic import Dim, Scope
+from lazyt.ir.symbolic import Dim, Scope, atoms_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -170,8 +171,7 @@ def dumps(plan: Stored, scope: Scope) -> bytes:
             plan.residuals,
         )
     ]  # fmt: skip
-    guards = [(kind, _plain(a), _plain(b)) for kind, a, b in plan.guards]
-    return marshal.dumps((guards, writer.table, roots))
+    return marshal.dumps((*_plain_guards(plan.guards), writer.table, roots))
 
 
 def loads(data: bytes, sites: Sequence[Any], extents: Sequence[int], line: Any = None) -> Stored | None:
@@ -181,8 +181,8 @@ def loads(data: bytes, sites: Sequence[Any], extents: Sequence[int], line: Any =
 
     NOTE: the bytes must be those of `dumps`: whoever reads them from a file has compared a checksum.
     """
-    guards, table, roots = marshal.loads(data)
-    if not all(_HOLDS[kind](_evaluated(a, extents), _evaluated(b, extents)) for kind, a, b in guards):
+    atoms, guards, table, roots = marshal.loads(data)
+    if not _hold(atoms, guards, extents):
         return None
     made = _read(table, sites, line)
     _, schedule, stored, why, fused, guards, residuals = (made[x[0]] if x.__class__ is tuple else x for x in roots)
@@ -240,33 +240,43 @@ _MAKE: dict[int, Callable[[list[Any]], Any]] = {
 
 # --- guards, which are asked before anything is made ---------------------------------------------------------------
 
-_HOLDS: dict[str, Callable[[int, int], bool]] = {
-    "eq": lambda a, b: a == b,
-    "ge": lambda a, b: a >= b,
-    "lt": lambda a, b: a < b,
-}
+
+def _plain_guards(guards: Guards) -> tuple[list[Any], list[Any]]:
+    """The atoms that guards are made of, as (kind, operand*), each after its own; and guards as (kind, a, b).
+
+    An extent is an int, or terms of (coefficient, positions of atoms).
+    """
+    dims = [x for _, a, b in guards for x in (a, b) if isinstance(x, Dim)]
+    numbers = atoms_of(dims)
+    place = {n: i for i, n in enumerate(numbers)}
+
+    def plain(a: Any) -> Any:
+        if not isinstance(a, Dim):
+            return a
+        return tuple([(c, tuple([place[n] for n in mono])) for mono, c in a.terms])
+
+    atoms = [tuple(map(plain, dims[0].scope.atoms[n])) for n in numbers]
+    return atoms, [(kind, plain(a), plain(b)) for kind, a, b in guards]
 
 
-def _plain(a: Any) -> Any:
-    """An extent as nested tuples: an int, or terms of (coefficient, atoms), an atom being (kind, operands)."""
-    if not isinstance(a, Dim):
-        return a
-    atoms = a.scope.atoms
-    return tuple([(c, tuple([tuple(map(_plain, atoms[n])) for n in mono])) for mono, c in a.terms])
+def _hold(atoms: list[Any], guards: list[Any], extents: Sequence[int]) -> bool:
+    values: list[int] = []
 
+    def value(a: Any) -> int:
+        if a.__class__ is int:
+            return a
+        total = 0
+        for coefficient, places in a:
+            for i in places:
+                coefficient *= values[i]
+            total += coefficient
+        return total
 
-def _evaluated(a: Any, extents: Sequence[int]) -> int:
-    if a.__class__ is int:
-        return a
-    total = 0
-    for coefficient, atoms in a:
-        for kind, *operands in atoms:
-            if kind == "symbol":
-                value = extents[operands[0]]
-            else:
-                x, *y = [_evaluated(o, extents) for o in operands]
-                # NOTE: a named sum is of one operand, which it is.
-                value = x // y[0] if kind == "floordiv" else max((x, *y))
-            coefficient *= value
-        total += coefficient
-    return total
+    # NOTE: what an atom divides by may be 0 where an earlier guard does not hold.
+    for kind, a, b in guards:
+        last = max([i for x in (a, b) if x.__class__ is not int for _, places in x for i in places], default=-1)
+        for atom, x, *y in atoms[len(values) : last + 1]:
+            values.append(extents[x] if atom == "symbol" else evaluated(atom, value(x), *map(value, y)))
+        if not HOLDS[kind](value(a), value(b)):
+            return False
+    return True

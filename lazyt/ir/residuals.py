@@ -18,9 +18,10 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from lazyt.ir import graph as g
+from lazyt.ir.extents import made_of
 from lazyt.ir.prims import MOVEMENT, SOURCES
 from lazyt.ir.records import dataclass
-from lazyt.ir.symbolic import Dim, maximum, named
+from lazyt.ir.symbolic import Dim, atoms_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Graph, Node
+    from lazyt.ir.symbolic import Scope
 
 # Movement that makes no array smaller: what it is made of is stored in place of its result.
 WIDENING = frozenset(MOVEMENT) - {"slice", "concat"}
@@ -80,12 +82,9 @@ def residuals_of(
     own = {*stored}
     nodes = [n for n in needed if n not in own]
     scalars = sorted({n.attrs.position for n in nodes if isinstance(n.attrs, g.Scalar)})
-    atoms: dict[tuple[str, int], None] = {}
-    met: set[Dim] = set()
-    for n in needed:
-        for d in _dims(n):
-            _collect(d, atoms, met)
-    symbols, offsets = ([k for kind, k in atoms if kind == wanted] for wanted in ("symbol", "offset"))
+    dims = [d for n in needed for d in _dims(n)]
+    keys: list[Any] = [dims[0].scope.atoms[n] for n in atoms_of(dims) if not dims[0].scope.operands(n)] if dims else []
+    symbols, offsets = ([k for kind, k in keys if kind == wanted] for wanted in ("symbol", "offset"))
     values = [(n.shape, n.dtype) for n in outputs[len(outputs) - n_values :]]
     return Residuals(values, list(gradients), stored, nodes, scalars, symbols, offsets)
 
@@ -107,21 +106,6 @@ def _dims(n: Node) -> Iterator[Dim]:
             todo += x
         elif dataclasses.is_dataclass(x):
             todo += [getattr(x, name) for name in x.__dataclass_fields__]
-
-
-def _collect(d: int | Dim, found: dict[tuple[str, int], None], met: set[Dim]) -> None:
-    """The symbols and offsets that an extent is made of; `met`: those that were asked before."""
-    if isinstance(d, int) or d in met:
-        return
-    met.add(d)
-    for mono, _ in d.terms:
-        for n in mono:
-            kind, *rest = d.scope.atoms[n]
-            if kind in ("symbol", "offset"):
-                found[kind, rest[0]] = None  # type: ignore[index]
-            else:
-                for x in rest:
-                    _collect(x, found, met)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +133,11 @@ class _Moved:
 
     def __init__(self, bound: Bound) -> None:
         r = bound.residuals
-        self.atoms: dict[tuple[str, int], int | Dim] = {
+        self.leaves: dict[tuple[object, ...], int | Dim] = {
             **{("symbol", k): d for k, d in zip(r.symbols, bound.symbols, strict=True)},
             **{("offset", k): d for k, d in zip(r.offsets, bound.offsets, strict=True)},
         }
+        self.atoms: dict[int, int | Dim] = {}
         self.known: dict[Dim, int | Dim] = {}
 
     def __call__(self, x: Any) -> Any:
@@ -170,23 +155,25 @@ class _Moved:
     def _dim(self, d: Dim) -> int | Dim:
         found = self.known.get(d)
         if found is None:
-            found = 0
-            for mono, coef in d.terms:
-                term: int | Dim = coef
-                for n in mono:
-                    term = term * self._atom(d.scope.atoms[n])
-                found = found + term
-            self.known[d] = found
+            for n in atoms_of((d,), self.atoms):
+                self.atoms[n] = self._atom(d.scope, n)
+            found = self.known[d] = self._polynomial(d)
         return found
 
-    def _atom(self, key: tuple[Any, ...]) -> int | Dim:
-        kind, *rest = key
-        if kind in ("symbol", "offset"):
-            return self.atoms[kind, rest[0]]
-        if kind == "sum":
-            return named(self._dim(rest[0]))
-        a, b = (self(x) for x in rest)
-        return a // b if kind == "floordiv" else maximum(a, b)
+    def _polynomial(self, d: int | Dim) -> int | Dim:
+        if isinstance(d, int):
+            return d
+        found: int | Dim = 0
+        for mono, coef in d.terms:
+            term: int | Dim = coef
+            for n in mono:
+                term = term * self.atoms[n]
+            found = found + term
+        return found
+
+    def _atom(self, scope: Scope, n: int) -> int | Dim:
+        of = scope.operands(n)
+        return made_of(scope.atoms[n][0], *map(self._polynomial, of)) if of else self.leaves[scope.atoms[n]]
 
 
 def pulled_back(

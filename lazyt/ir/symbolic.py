@@ -2,11 +2,17 @@
 
     extent := int | Dim
     Dim    := sum of coefficient * product of atoms
-    atom   := symbol k | offset k | floordiv(extent, extent) | max(extent, extent) | sum(extent)
+    atom   := symbol k | offset k | floordiv(extent, extent) | max(extent, extent) | min(extent, extent)
+            | sum(extent) | factor(extent)
 
 A symbol is an integer bound once a trace (an axis of an input, an integer attribute); an offset is one
 bound at every run (a slice start, an index): it may move a load but never decides a plan's structure. A sum is a name
-for a polynomial of many terms, where others are made of it (`prefix_sums`).
+for a polynomial of many terms, where others are made of it (`prefix_sums`); a factor is one of a product that would
+have many terms (`_multiplied`). A product is written out wherever its terms are few, so that equal products are one.
+
+Extents nest: each pool of a chain divides the extent of the one before it. An atom is made once and known by its
+number, which is larger than the numbers of the atoms it is made of. So an expression is a graph, not a tree: functions
+here visit each atom once, in the order of numbers (`atoms_of`), and generated source has one line for each.
 Each Dim knows its *hint*, the value it has in the trace being planned. Code that relies on two extents
 being equal calls `unify(a, b)`, which makes them one from then on and adds a guard; another trace
 whose extents satisfy the guards runs the same plan. No other code may read a hint, except to find errors (which are
@@ -21,14 +27,16 @@ from typing import TYPE_CHECKING
 from lazyt.errors import LazytInternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
     from typing import Any
-
-    SumName = Callable[[int, "Dim"], str]
 
 # A sum of more terms than these is made of sums with names, each of so many parts.
 TERMS, PARTS = 32, 8
-LONG = 128  # terms of an extent that gets a name
+DEGREE = 16  # the same for the atoms of a product
+LONG = 128  # terms of a product that is written as one of named factors
+DEPTH, TEXT = 4, 200  # levels of atoms that are printed, and characters of one
+
+_LEAVES = frozenset({"symbol", "offset", "variable"})
 
 Monomial = tuple[int, ...]  # atom numbers, sorted, with repetition
 Extent = "int | Dim"
@@ -44,12 +52,16 @@ class Scope:
         self._numbers: dict[tuple[object, ...], int] = {}
         self._solved: dict[int, int | Dim] = {}  # atom number -> what it equals
         self._alike: dict[Dim, int | Dim] = {}  # what is no atom -> what it equals
+        self._alike_with: dict[int, dict[Dim, None]] = {}  # an atom -> the keys of those that have it on either side
         self._normal: dict[Dim, int | Dim] = {}
         self._settled: dict[Dim, int | Dim] = {}  # the normal forms since something was unified last
         self.guards: list[tuple[str, int | Dim, int | Dim]] = []  # ('eq' | 'ge' | 'lt', a, b)
-        self._bounds: set[tuple[str, int | Dim, int]] = set()  # those that are no equality
+        self._guarded: set[tuple[str, int | Dim, int | Dim]] = set()  # the same
         self.symbols: dict[int, Dim] = {}
         self.offsets: dict[int, Dim] = {}
+        # Products of several polynomials, each with its other part: a number and atoms.
+        self._factors: dict[Dim, tuple[int | Dim, tuple[Dim, ...]]] = {}
+        self._has_products = False  # whether there is any
         # The extents whose hints were read without a guard, if that is recorded.
         self.looked: list[Dim] | None = None
 
@@ -79,6 +91,11 @@ class Scope:
     def atom(self, n: int) -> Dim:
         """The atom of this number."""
         return Dim(self, (((n,), 1),))
+
+    def operands(self, n: int) -> tuple[int | Dim, ...]:
+        """The extents that an atom is made of."""
+        kind, *rest = self.atoms[n]
+        return () if kind in _LEAVES else tuple(rest)  # type: ignore[arg-type]
 
     def restore(self, key: tuple[object, ...], hint: int) -> Dim:
         """The next atom of a scope that is read again, where its number was the next too (see plan_format.py)."""
@@ -128,19 +145,14 @@ class Scope:
 
     def _replaced(self, a: Dim) -> int | Dim:
         """`a` with what each of its symbols was unified with."""
-        out: list[tuple[Monomial, int]] = []
-        for mono, coef in a.terms:
-            terms: list[tuple[Monomial, int]] = [((), coef)]
+        values: dict[int, int | Dim] = {}
+        for mono, _ in a.terms:
             for n in mono:
-                value = self._solved.get(n)
-                if value is not None:
+                if n in self._solved and n not in values:
                     # What stands for it may have been unified since.
                     self._settle(n)
-                    value = self._solved[n]
-                factors = (((n,), 1),) if value is None else _terms(value)
-                terms = [(m + f, c * d) for m, c in terms for f, d in factors]
-            out += [(tuple(sorted(m)), c) for m, c in terms]
-        return _collect(self, out)
+                    values[n] = self._solved[n]
+        return a.where({}, values)
 
     def _settle(self, last: int) -> None:
         """Let the atom's value be a normal form (iterative: a chain of equal extents may be as long as a program)."""
@@ -180,12 +192,12 @@ class Scope:
             for d in ones:
                 self.unify(d, 1)
             return self.normal(b)
-        self.guards.append(("eq", x, y))
+        self._guard("eq", x, y)
         for p, q in ((y, x), (x, y)):
             if isinstance(p, Dim) and (lone := p.lone_atom()) is not None and not _mentions(self, q, lone):
                 self._solved[lone] = q
                 self._settled.clear()
-                self._compare_again()
+                self._compare_again(lone)
                 return self.normal(b)
         # Neither is one atom: the whole of one stands for the whole of the other.
         for p, q in ((x, y), (a, b)):
@@ -197,16 +209,22 @@ class Scope:
                 p, q = q, p
             assert isinstance(p, Dim), "two different integers have different hints"
             self._alike[p] = q
+            for n in atoms_in(p, q):
+                self._alike_with.setdefault(n, {})[p] = None
             self._settled.clear()
         return self.normal(b)
 
-    def _compare_again(self) -> None:
-        """What is alike under the new normal forms."""
-        if self._alike:
-            alike, self._alike = self._alike, {}
-            self._normal.clear()
-            for x, y in alike.items():
-                self.unify(x, y)
+    def _compare_again(self, solved: int) -> None:
+        """Unify again what is alike and has this atom: both sides have other normal forms now."""
+        changed = [(p, self._alike.pop(p)) for p in self._alike_with.pop(solved, ()) if p in self._alike]
+        for p, q in changed:
+            self.unify(p, q)
+
+    def _guard(self, kind: str, a: int | Dim, b: int | Dim) -> None:
+        guard = (kind, a, b)
+        if guard not in self._guarded:
+            self._guarded.add(guard)
+            self.guards.append(guard)
 
     def at_least(self, a: int | Dim, bound: int) -> bool:
         """Whether a >= bound, guarded either way."""
@@ -214,11 +232,13 @@ class Scope:
         if isinstance(a, int):
             return a >= bound
         yes = a.hint >= bound
-        guard = ("ge" if yes else "lt", a, bound)
-        if guard not in self._bounds:
-            self._bounds.add(guard)
-            self.guards.append(guard)
+        self._guard("ge" if yes else "lt", a, bound)
         return yes
+
+
+def atoms_in(*some: int | Dim) -> set[int]:
+    """The atoms of polynomials, without those that they are made of."""
+    return {n for a in some if isinstance(a, Dim) for mono, _ in a.terms for n in mono}
 
 
 def _all_ones(a: int | Dim, b: int | Dim) -> Sequence[Dim]:
@@ -229,12 +249,20 @@ def _all_ones(a: int | Dim, b: int | Dim) -> Sequence[Dim]:
 
 
 def _mentions(scope: Scope, a: int | Dim, atom: int) -> bool:
-    if isinstance(a, int):
-        return False
-    for mono, _ in a.terms:
-        for n in mono:
-            if n == atom or any(_mentions(scope, x, atom) for x in scope.atoms[n][1:] if isinstance(x, Dim)):
-                return True
+    """Whether `a` is made of this atom."""
+    seen: set[int] = set()
+    todo = [a]
+    while todo:
+        x = todo.pop()
+        if isinstance(x, Dim):
+            for mono, _ in x.terms:
+                for n in mono:
+                    if n == atom:
+                        return True
+                    # NOTE: what an atom is made of has smaller numbers.
+                    if n > atom and n not in seen:
+                        seen.add(n)
+                        todo += scope.operands(n)
     return False
 
 
@@ -256,10 +284,10 @@ class Dim:
         self.hint: int = total
 
     def lone_atom(self) -> int | None:
-        """The atom number if this is exactly one, and no offset, which is another at every run."""
+        """The atom number if this is exactly one, and no offset, which is another at every run, or name of a factor."""
         if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
             n = self.terms[0][0][0]
-            if self.scope.atoms[n][0] != "offset":
+            if self.scope.atoms[n][0] not in ("offset", "factor"):
                 return n
         return None
 
@@ -271,19 +299,15 @@ class Dim:
 
     def where(self, atoms: Mapping[int, int], values: Mapping[int, int | Dim]) -> int | Dim:
         """The same with other atoms, and with the values of some."""
-        found: int | Dim = 0
-        rest: list[tuple[Monomial, int]] = []
+        out: list[tuple[Monomial, int]] = []
         for mono, coef in self.terms:
-            known = [n for n in mono if n in values]
             others = tuple(sorted([atoms.get(n, n) for n in mono if n not in values]))
-            if known:
-                term = _collect(self.scope, [(others, coef)])
-                for n in known:
+            term: int | Dim = _collect(self.scope, [(others, coef)])
+            for n in mono:
+                if n in values:
                     term = term * values[n]
-                found = found + term
-            else:
-                rest.append((others, coef))
-        return _collect(self.scope, rest) + found if rest else found
+            out += terms_of(term)
+        return _collect(self.scope, out)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Dim) and self.terms == other.terms)
@@ -299,7 +323,7 @@ class Dim:
     def __add__(self, other: int | Dim) -> int | Dim:
         if other.__class__ is int and self.terms[0][0]:
             return Dim(self.scope, (((), other), *self.terms)) if other else self
-        return _collect(self.scope, (*self.terms, *_terms(other)))
+        return _collect(self.scope, (*self.terms, *terms_of(other)))
 
     __radd__ = __add__
 
@@ -319,10 +343,7 @@ class Dim:
         if other.__class__ is Dim and len(self.terms) == 1 == len(other.terms):
             ((m, c),), ((n, d),) = self.terms, other.terms
             return Dim(self.scope, ((tuple(sorted(m + n)), c * d),))
-        return _collect(
-            self.scope,
-            [(tuple(sorted(m + n)), c * d) for m, c in self.terms for n, d in _terms(other)],
-        )
+        return _multiplied(self, other)
 
     __rmul__ = __mul__
 
@@ -336,14 +357,69 @@ class Dim:
         return self.scope._atom(("floordiv", other, self), other // self.hint)
 
     def __str__(self) -> str:
-        return _source(self, lambda key: f"{key[0][0]}{key[1]}").replace("*", "·")
+        return text(self, lambda key: f"{key[0][0]}{key[1]}", lambda n: f"e{n}").replace("*", "·")
 
     def __repr__(self) -> str:
         return f"{self}={self.hint}"
 
 
-def _terms(a: int | Dim) -> tuple[tuple[Monomial, int], ...]:
+def terms_of(a: int | Dim) -> tuple[tuple[Monomial, int], ...]:
+    """The polynomial: atoms and coefficient of each term."""
     return a.terms if isinstance(a, Dim) else (((), a),)
+
+
+def _multiplied(a: Dim, b: int | Dim) -> int | Dim:
+    """The product, written out; of named factors where it would have many terms: `(s0 + 1)·(s1 + 1)·...`.
+
+    The factors of a product that is written out are remembered, so that the order of multiplication is no matter.
+    """
+    scope = a.scope
+    if isinstance(b, int) or ((len(a.terms) == 1 or len(b.terms) == 1) and not scope._has_products):
+        return _expanded(a, b)
+    (p, f), (q, h) = _factored(a), _factored(b)
+    factors = (*f, *h)
+    if len(factors) < 2:
+        return _expanded(a, b)
+    scope._has_products = True
+    if math.prod([len(x.terms) for x in factors]) > LONG:
+        names = product([scope._atom(("factor", x), x.hint) for x in factors])
+        return p * q * names
+    found = _expanded(a, b)
+    if isinstance(found, Dim):
+        scope._factors[found] = p * q, factors
+    return found
+
+
+def _written_out(a: int | Dim) -> int | Dim:
+    """The same; without names of factors if few are left of them."""
+    if isinstance(a, int) or not a.scope._has_products or len(a.terms) > 1:
+        return a
+    rest, factors = _factored(a)
+    return product([rest, *factors])
+
+
+def _expanded(a: Dim, b: int | Dim) -> int | Dim:
+    return _collect(a.scope, [(tuple(sorted(m + n)), c * d) for m, c in a.terms for n, d in terms_of(b)])
+
+
+def _factored(a: Dim) -> tuple[int | Dim, tuple[Dim, ...]]:
+    """A number times atoms, and the polynomials, of which `a` is the product."""
+    scope = a.scope
+    found = scope._factors.get(a)
+    if found is not None:
+        return found
+    if len(a.terms) == 1:
+        ((mono, coef),) = a.terms
+        names = [n for n in mono if scope.atoms[n][0] == "factor"]
+        rest = _collect(scope, [(_without(mono, names), coef)])
+        return rest, tuple([scope.atoms[n][1] for n in names])  # type: ignore[misc]
+    common, coef = list(a.terms[0][0]), math.gcd(*[c for _, c in a.terms])
+    for m, _ in a.terms[1:]:
+        common = _shared(common, m)
+    primitive = _collect(scope, [(_without(m, common), c // coef) for m, c in a.terms])
+    rest = _collect(scope, [(tuple(common), coef)])
+    assert isinstance(primitive, Dim), "a polynomial of several terms has several without their common factor"
+    return rest, (primitive,)
 
 
 def _collect(scope: Scope, terms: Iterable[tuple[Monomial, int]]) -> int | Dim:
@@ -363,7 +439,7 @@ def _reduced(scope: Scope, a: int | Dim, b: int | Dim) -> tuple[int | Dim, int |
 
     NOTE: only a factor that is not 0 here goes, and then the guard says more than the equality where it is 0.
     """
-    x, y = dict(_terms(a)), dict(_terms(b))
+    x, y = dict(terms_of(a)), dict(terms_of(b))
     for m in {*x} & {*y}:
         if (x[m] > 0) == (y[m] > 0):
             c = min(x[m], y[m], key=abs)
@@ -376,7 +452,7 @@ def _reduced(scope: Scope, a: int | Dim, b: int | Dim) -> tuple[int | Dim, int |
     common = [n for n in common if scope.hints[n]]
     coef = math.gcd(*(c for _, c in terms))
     x, y = ({_without(m, common): c // coef for m, c in side.items()} for side in (x, y))
-    return _collect(scope, x.items()), _collect(scope, y.items())
+    return _written_out(_collect(scope, x.items())), _written_out(_collect(scope, y.items()))
 
 
 def _shared(atoms: Sequence[int], others: Sequence[int]) -> list[int]:
@@ -398,7 +474,7 @@ def _without(m: Monomial, atoms: Sequence[int]) -> Monomial:
 
 def _divide(a: Dim, b: int | Dim) -> int | Dim | None:
     """a / b when b is one term that divides every term of a."""
-    terms = _terms(b)
+    terms = terms_of(b)
     if len(terms) != 1 or terms[0][1] == 0:
         return None
     mono, coef = terms[0]
@@ -412,7 +488,7 @@ def _divide(a: Dim, b: int | Dim) -> int | Dim | None:
         if c % coef:
             return None
         out.append((tuple(rest), c // coef))
-    return _collect(a.scope, out)
+    return _written_out(_collect(a.scope, out))
 
 
 def quotient(a: int | Dim, b: int | Dim) -> int | Dim | None:
@@ -436,48 +512,12 @@ def guarded(a: int | Dim) -> int:
     return a if isinstance(a, int) else a.hint
 
 
-def maximum(a: int | Dim, b: int | Dim) -> int | Dim:
-    """The larger one, symbolically."""
-    if isinstance(a, int) and isinstance(b, int):
-        return max(a, b)
-    if a == b:
-        return a
-    scope = a.scope if isinstance(a, Dim) else b.scope  # type: ignore[union-attr]
-    return scope._atom(("max", a, b), max(guarded(a), guarded(b)))
-
-
 def product(dims: Iterable[int | Dim]) -> int | Dim:
     """The product of extents; 1 when there is none."""
     n: int | Dim = 1
     for d in dims:
         n = n * d
     return n
-
-
-def prefix_sums(parts: Sequence[int | Dim]) -> list[int | Dim]:
-    """Where each of the parts begins that lie end to end, and where the last one ends.
-
-    Of n different parts these would be n sums of up to n terms. So eight of them get a name, and eight of those:
-    `s0 + ... + s8 --> sum(s0 + ... + s7) + s8`. Each sum has about 8 terms a level then.
-    """
-    found: list[int | Dim] = [0]
-    for d in parts:
-        last = found[-1] + d
-        if isinstance(last, Dim) and len(last.terms) > TERMS:
-            return _sums_of_names(parts)
-        found.append(last)
-    return found
-
-
-def _sums_of_names(parts: Sequence[int | Dim]) -> list[int | Dim]:
-    groups = [parts[i : i + PARTS] for i in range(0, len(parts), PARTS)]
-    starts = prefix_sums([named(total(group)) for group in groups])
-    found = []
-    for at, group in zip(starts, groups, strict=False):
-        for d in group:
-            found.append(at)
-            at = at + d
-    return [*found, named(starts[-1])]
 
 
 def named(a: int | Dim) -> int | Dim:
@@ -487,42 +527,73 @@ def named(a: int | Dim) -> int | Dim:
 
 def short(a: int | Dim) -> int | Dim:
     """The same; as one atom if it is long: an extent that grows step by step has not all of its terms in each."""
-    return a if isinstance(a, int) or len(a.terms) <= LONG else named(a)
+    if isinstance(a, int) or (len(a.terms) <= TERMS and all(len(mono) <= DEGREE for mono, _ in a.terms)):
+        return a
+    return a.scope._atom(("sum", a), a.hint)
 
 
-def total(parts: Iterable[int | Dim]) -> int | Dim:
-    """The sum of extents; 0 when there is none."""
-    n: int | Dim = 0
-    for d in parts:
-        n = n + d
-    return n
+def atoms_of(some: Iterable[int | Dim], known: Container[int] = ()) -> list[int]:
+    """The atoms of which extents are made, each after those that it is made of itself.
+
+    known: atoms that are left out, with what they are made of.
+    """
+    found: set[int] = set()
+    todo = list(some)
+    while todo:
+        a = todo.pop()
+        if isinstance(a, Dim):
+            for mono, _ in a.terms:
+                for n in mono:
+                    if n not in found and n not in known:
+                        found.add(n)
+                        todo += a.scope.operands(n)
+    return sorted(found)
 
 
-def _source(a: int | Dim, name: Callable[[tuple[Any, ...]], str], sum_name: SumName | None = None) -> str:
+def compound(a: Dim, known: Container[int] = ()) -> list[int]:
+    """Those of them that are no symbols and offsets."""
+    return [n for n in atoms_of((a,), known) if a.scope.operands(n)]
+
+
+def written(a: int | Dim, name: Callable[[int], str]) -> str:
+    """The polynomial as Python source, with a name for each atom."""
     if isinstance(a, int):
         return str(a)
-    parts = []
-    for mono, coef in a.terms:
-        factors = [str(coef)] if coef != 1 or not mono else []
-        for n in mono:
-            key: tuple[Any, ...] = a.scope.atoms[n]
-            if key[0] in ("symbol", "offset", "variable"):
-                factors.append(name(key))
-            elif key[0] == "sum":
-                factors.append(_source(key[1], name) if sum_name is None else sum_name(n, key[1]))
-            else:
-                x, y = (_source(k, name, sum_name) for k in key[1:])
-                factors.append(f"(({x})//({y}))" if key[0] == "floordiv" else f"max({x},{y})")
-        parts.append("*".join(factors))
+    parts = [
+        "*".join([*([str(coef)] if coef != 1 or not mono else ()), *map(name, mono)]) for mono, coef in a.terms
+    ]  # fmt: skip
+    # NOTE: the depth of Python's syntax tree is that of the frames its compiler takes; a sum nests, a tuple does not.
+    if len(parts) > PARTS:
+        return f"sum(({','.join(parts)}))"
     return "(" + "+".join(parts) + ")" if len(parts) > 1 else parts[0]
 
 
-def source(a: int | Dim, sum_name: SumName | None = None) -> str:
-    """Python source of `a` in `s` (the trace's extents) and `o` (its scalar arguments).
+def definition(scope: Scope, n: int, name: Callable[[int], str]) -> str:
+    """Python source of an atom that is made of others, with a name for each of them."""
+    kind = scope.atoms[n][0]
+    of = [written(x, name) for x in scope.operands(n)]
+    if kind in ("sum", "factor"):
+        return of[0]
+    return f"(({of[0]})//({of[1]}))" if kind == "floordiv" else f"{kind}({','.join(of)})"
 
-    sum_name: the name of a sum in it, by number and value; None: what it adds up is written out.
-    """
-    return _source(a, lambda key: f"{'s' if key[0] == 'symbol' else 'o'}[{key[1]}]", sum_name)
+
+def text(a: int | Dim, leaf: Callable[[tuple[Any, ...]], str], elided: Callable[[int], str]) -> str:
+    """An extent for people, with a text for each symbol; `elided`: that of an atom that lies deep in it, or is long."""
+    if isinstance(a, int):
+        return str(a)
+    scope, near = a.scope, atoms_in(a)
+    for _ in range(DEPTH):
+        near |= atoms_in(*[x for n in near for x in scope.operands(n)])
+    texts: dict[int, str] = {}
+
+    def name(n: int) -> str:
+        return texts[n] if n in texts else elided(n) if scope.operands(n) else leaf(scope.atoms[n])
+
+    for n in sorted(near):
+        if scope.operands(n):
+            t = definition(scope, n, name)
+            texts[n] = t if len(t) <= TEXT else elided(n)
+    return written(a, name)
 
 
 def uses_offset(a: int | Dim) -> bool:
@@ -531,23 +602,3 @@ def uses_offset(a: int | Dim) -> bool:
         return False
     moving = a.scope.moving
     return any(moving[n] for mono, _ in a.terms for n in mono)
-
-
-def is_multiple(a: int | Dim, n: int, extents: Sequence[int]) -> bool:
-    """Whether every term is a multiple of n at these extents, whatever offsets are in it."""
-    if isinstance(a, int):
-        return a % n == 0
-    for mono, coef in a.terms:
-        known = coef
-        for atom in mono:
-            kind, which = a.scope.atoms[atom][:2]
-            known *= extents[which] if kind == "symbol" else 1  # type: ignore[call-overload]
-        if known % n:
-            return False
-    return True
-
-
-def guard_source(guards: Sequence[tuple[str, int | Dim, int | Dim]]) -> str:
-    """Python source of the conjunction of the guards, in `s`."""
-    sign = {"eq": "==", "ge": ">=", "lt": "<"}
-    return " and ".join(f"({source(a)}){sign[k]}({source(b)})" for k, a, b in guards) or "True"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.symbolic import hint, maximum, product
+from lazyt.ir.extents import maximum, minimum
+from lazyt.ir.symbolic import hint, product
 from lazyt.ops.reductions import reduce
 
 if TYPE_CHECKING:
@@ -90,8 +91,8 @@ def diagonal_of(b: Builder, x: Node, i: int, j: int, offset: int = 0) -> Node:
 def places_on_diagonal(b: Builder, x: Node, i: int, j: int, offset: int) -> tuple[list[Node], list[int]]:
     """Where its elements stand: indices along two axes, and which axes."""
     starts = {i: max(-offset, 0), j: max(offset, 0)}
-    m, n = (maximum(x.shape[a] - k, 0) for a, k in starts.items())
-    at = b.iota((m + n - maximum(m, n),), 0)
+    m, n = (maximum(x.shape[a] - k, 0) if k else x.shape[a] for a, k in starts.items())
+    at = b.iota((minimum(m, n),), 0)
     axes = sorted(starts)
     return [_moved(b, at, starts[a]) for a in axes], axes
 

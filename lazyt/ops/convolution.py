@@ -18,6 +18,7 @@ from lazyt.ops.elementwise import work_dtype
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node, Shape
+    from lazyt.ir.symbolic import Dim
 
 
 def padded(b: Builder, x: Node, padding: tuple[tuple[int, int], ...], value: float) -> Node:
@@ -51,7 +52,12 @@ def require_windows(name: str, x: Node, sizes: tuple[int, ...], dilations: tuple
     """ShapeError unless a window fits along each of the last axes."""
     for d, k, e in zip(x.shape[x.ndim - len(sizes) :], sizes, dilations, strict=True):
         if hint(d) < (k - 1) * e + 1:
-            raise ShapeError(f"{name}: a window of {(k - 1) * e + 1} does not fit into an extent of {hint(d)}")
+            raise no_window(name, (k - 1) * e + 1, d)
+
+
+def no_window(name: str, window: int, extent: int | Dim) -> ShapeError:
+    """The error for a window that does not fit."""
+    return ShapeError(f"{name}: a window of {window} does not fit into an extent of {hint(extent)}")
 
 
 def same_padding(sizes: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[tuple[int, int], ...]:

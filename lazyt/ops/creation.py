@@ -8,7 +8,8 @@ import numpy as np
 
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.symbolic import hint, maximum
+from lazyt.ir.extents import maximum
+from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.definition import Operand, define, node_of, require_kind, result_type
 

@@ -10,7 +10,8 @@ import numpy as np
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes, library_calls
 from lazyt.ir.builder import broadcast_shapes
-from lazyt.ir.symbolic import hint, maximum
+from lazyt.ir.extents import minimum
+from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.axes import Axis, many_axes
 from lazyt.ops.definition import OpDef, Operand, define, node_of, require_kind, result_type
@@ -57,8 +58,7 @@ def matrix(b: Builder, name: str, x: Operand, square: bool = False) -> Node:
 
 def smaller(v: Node) -> int | Dim:
     """min(m, n)."""
-    m, n = v.shape[-2:]
-    return m + n - maximum(m, n)
+    return minimum(*v.shape[-2:])
 
 
 _A = samples.array((3, 3), "f8", -2, 2)

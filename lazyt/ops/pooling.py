@@ -11,9 +11,9 @@ import numpy as np
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.passes.lower_convolution import UNROLLED
-from lazyt.ir.symbolic import hint, maximum
+from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
-from lazyt.ops.convolution import counts, offsets_of, padded, require_windows, strided
+from lazyt.ops.convolution import counts, no_window, offsets_of, padded, require_windows, strided
 from lazyt.ops.definition import OpDef, define, require_kind
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import reduce
@@ -168,19 +168,31 @@ def lowest(dtype: np.dtype) -> float:
     return -math.inf if k == "f" else int(np.iinfo(dtype).min) if k in "iu" else False
 
 
-def extended(b: Builder, x: Node, sizes: Sizes, strides: Sizes, padding: Sizes, dilations: Sizes, value: float) -> Node:
-    """x grown at the end (ceil_mode) until the last window fits that starts inside x or its padding before.
+def with_windows(
+    b: Builder, name: str, x: Node, sizes: Sizes, strides: Sizes, padding: Sizes, dilations: Sizes, ceil: bool,
+    value: float,
+) -> Node:  # fmt: skip
+    """x between `padding` elements of `value`; ShapeError if no window fits.
 
-    x is padded already; `padding` says by how much.
+    ceil: its extents are those that the windows take which begin inside x or its padding before; `value` is at the end.
     """
-    lead = x.ndim - len(sizes)
-    shape = list(x.shape)
-    for i, (k, s, p, e) in enumerate(zip(sizes, strides, padding, dilations, strict=True), lead):
-        d, window = x.shape[i], (k - 1) * e + 1
-        fits, starts = (d - window + s - 1) // s + 1, (d - p - 1) // s + 1
-        n = fits + starts - maximum(fits, starts)
-        shape[i] = maximum(d, (n - 1) * s + window)
-    return b.pad(x, (0,) * x.ndim, tuple(shape), b.constant(value, x.dtype))
+    x = padded(b, x, tuple((p, p) for p in padding), value)
+    if not ceil:
+        require_windows(name, x, sizes, dilations)
+        return x
+    lead = x.shape[: x.ndim - len(sizes)]
+    grown, taken = list(lead), list(lead)
+    for d, k, s, p, e in zip(x.shape[len(lead) :], sizes, strides, padding, dilations, strict=True):
+        window = (k - 1) * e + 1
+        # A window may end up to s - 1 elements behind the end, and must not begin in the padding there.
+        count = (d - max(window - s + 1, p + 1)) // s + 1
+        if hint(count) < 1:
+            raise no_window(name, window, d)
+        taken.append((count - 1) * s + window)
+        grown.append(d if b.equal(d, taken[-1]) else d + s - 1)
+    if tuple(grown) != x.shape:
+        x = b.pad(x, (0,) * x.ndim, tuple(grown), b.constant(value, x.dtype))
+    return b.slice(x, (0,) * x.ndim, tuple(taken), (1,) * x.ndim)
 
 
 def check_pool(name: str, x: Node, rank: int, sizes: Sizes, padding: Sizes) -> None:
@@ -196,10 +208,7 @@ def _max_pool(name: str, rank: int) -> OpDef:
         require_kind(name, x.dtype, "biuf", "a real dtype")
         check_pool(name, x, rank, sizes, padding)
         low = lowest(x.dtype)
-        v = padded(b, x, tuple((p, p) for p in padding), low)
-        require_windows(name, v, sizes, dilations)
-        if ceil:
-            v = extended(b, v, sizes, strides, padding, dilations, low)
+        v = with_windows(b, name, x, sizes, strides, padding, dilations, ceil, low)
         return combined(b, "max", v, sizes, strides, dilations, counts(v, sizes, strides, dilations))
 
     return define(
@@ -220,21 +229,18 @@ def _avg_pool(name: str, rank: int) -> OpDef:
         require_kind(name, x.dtype, "f", "a real floating dtype")
         check_pool(name, x, rank, sizes, padding)
         once = (1,) * rank
-        around = tuple((p, p) for p in padding)
-        v = padded(b, b.cast(x, work_dtype(x.dtype)), around, 0)
-        require_windows(name, v, sizes, once)
-        ones = b.expand_to(b.constant(1, v.dtype), v.shape if with_padding else x.shape)
-        if ceil:
-            v = extended(b, v, sizes, strides, padding, once, 0)
+        windows = (sizes, strides, padding, once, ceil, 0)
+        v = with_windows(b, name, b.cast(x, work_dtype(x.dtype)), *windows)
         out = counts(v, sizes, strides, once)
         total = combined(b, "sum", v, sizes, strides, once, out)
         if divisor is not None or (with_padding and not ceil):
             number = b.constant(math.prod(sizes) if divisor is None else divisor, v.dtype)
         else:
-            ones = ones if with_padding else padded(b, ones, around, 0)
-            if ceil:
-                ones = extended(b, ones, sizes, strides, padding, once, 0)
-            number = combined(b, "sum", ones, sizes, strides, once, out)
+            ones = b.expand_to(b.constant(1, v.dtype), x.shape)
+            if with_padding:  # counted as elements of x; what is behind it is not
+                ones = padded(b, ones, tuple((p, p) for p in padding), 1)
+                windows = (sizes, strides, (0,) * rank, once, ceil, 0)
+            number = combined(b, "sum", with_windows(b, name, ones, *windows), sizes, strides, once, out)
         return b.cast(b.div(total, number), x.dtype)
 
     def calls() -> list[samples.Sample]:
@@ -295,6 +301,8 @@ def pool_calls(rank: int) -> list[samples.Sample]:
         ((x, 2), {"ceil_mode": True}),
         ((x, 3), {"stride": 3, "padding": 1, "ceil_mode": True}),
         ((x, 2), {"dilation": 2}),
+        # The window does not fit, and begins inside.
+        ((samples.array((1, 2, 2, 4, 3)[: 2 + rank]), 2), {"stride": 3, "dilation": 2, "ceil_mode": True}),
         ((x.astype("float16"), 2), {}),
         ((x.astype("int32"), 2), {"padding": 1}),
         ((samples.array((1, 1, *(70, 12, 3)[:rank])), (66, 2, 1)[:rank]), {"stride": 1}),

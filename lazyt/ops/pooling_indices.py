@@ -12,9 +12,9 @@ from lazyt.ir import dtypes
 from lazyt.ir.passes.lower_convolution import UNROLLED
 from lazyt.ir.symbolic import product
 from lazyt.ops import samples
-from lazyt.ops.convolution import counts, offsets_of, padded, require_windows, strided
+from lazyt.ops.convolution import counts, offsets_of, strided
 from lazyt.ops.definition import OpDef, define, require_kind
-from lazyt.ops.pooling import Sizes, best_part, check_pool, combined, extended, first_largest, lowest, pool_calls
+from lazyt.ops.pooling import Sizes, best_part, check_pool, combined, first_largest, lowest, pool_calls, with_windows
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -71,10 +71,7 @@ def _max_pool_with_indices(rank: int) -> OpDef:
         require_kind(plain, x.dtype, "biuf", "a real dtype")
         check_pool(plain, x, rank, sizes, padding)
         low = lowest(x.dtype)
-        v = padded(b, x, tuple((p, p) for p in padding), low)
-        require_windows(plain, v, sizes, dilations)
-        if ceil:
-            v = extended(b, v, sizes, strides, padding, dilations, low)
+        v = with_windows(b, plain, x, sizes, strides, padding, dilations, ceil, low)
         y = combined(b, "max", v, sizes, strides, dilations, counts(v, sizes, strides, dilations))
         number = _number(b, b.stop(v), b.stop(y), sizes, strides, dilations)
         return y, _places(b, number, x.shape[x.ndim - rank :], sizes, strides, padding, dilations)

@@ -7,11 +7,12 @@ with the longest common beginning, whichever lines recorded it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Any
 
-from lazyt.ir.symbolic import Dim, guard_source, source
+from lazyt.ir.extent_source import HOLDS, SIGN, Values
+from lazyt.ir.symbolic import Dim, text
 from lazyt.tracing.printer import site_text
 from lazyt.tracing.step_printer import call_text, value_name
 from lazyt.tracing.steps import INPUT
@@ -95,25 +96,23 @@ def _named(s: Step) -> str:
 
 def guards_fail(guards: Sequence[Guard], extents: Sequence[int], pos: Step) -> str:
     """The first guard of a known plan that these extents break."""
-    sign = {"eq": "==", "ge": ">=", "lt": "<"}
-    for guard in guards:
-        if not eval(guard_source([guard]), {"max": max, "s": extents}):
-            kind, a, b = guard
-            values = [eval(source(x), {"max": max, "s": extents}) for x in (a, b)]
-            found = " and ".join(str(v) for v, x in zip(values, (a, b), strict=True) if isinstance(x, Dim))
-            needs = f"{_extent(a, pos)} {sign[kind]} {_extent(b, pos)}"
+    values = Values(extents)
+    for kind, a, b in guards:
+        if not HOLDS[kind](values.of(a), values.of(b)):
+            found = " and ".join(str(values.of(x)) for x in (a, b) if isinstance(x, Dim))
+            needs = f"{_extent(a, pos)} {SIGN[kind]} {_extent(b, pos)}"
             return f"no plan's guards hold for these extents: the known plan needs {needs}, here {found}"
     return "no plan's guards hold for these extents"
 
 
 def _extent(e: int | Dim, pos: Step) -> str:
-    def name(m: re.Match[str]) -> str:
-        k = int(m[1])
+    def name(key: tuple[Any, ...]) -> str:
+        k = key[1]
         s = next(s for s in reversed(pos.steps()) if s.ext_start <= k < s.ext_start + s.n_ints)
         what = "axis" if s.op is INPUT else "size"
         return f"{what} {k - s.ext_start} of {value_name(s)} ({s.op.name} at {site_text(s.site)})"
 
-    return re.sub(r"s\[(\d+)\]", name, source(e))
+    return text(e, name, lambda n: "(...)")
 
 
 def liveness(planned: Wanted, wanted: Wanted, pos: Step) -> str:

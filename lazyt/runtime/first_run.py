@@ -23,8 +23,8 @@ from lazyt.config import general as settings
 from lazyt.errors import OutOfMemory, found_at, is_from_outside, is_ours
 from lazyt.ir import graph as g
 from lazyt.ir.dtypes import HALVES, float32
+from lazyt.ir.extent_source import Function
 from lazyt.ir.graph import Graph
-from lazyt.ir.symbolic import guard_source
 from lazyt.ops.arithmetic import MULTIPLY
 from lazyt.ops.definition import PRODUCT
 from lazyt.runtime import memory
@@ -65,10 +65,9 @@ MAX_FORMS = 16
 
 def guards_hold(guards: Sequence[Any]) -> Callable[[Extents], bool]:
     """The test of guards on a trace's extents."""
-    holds: Callable[[Extents], bool] = eval(
-        compile(f"lambda s: {guard_source(guards)}", "<lazyt guards>", "eval"), {"max": max}
-    )
-    return holds
+    function = Function("s")
+    function.require(guards, "False")
+    return function.compiled("True", "guards")
 
 
 def recipe_of(graph: Graph, sched: Schedule, exe: Executable, bound: Bound) -> Recipe:

@@ -9,7 +9,7 @@ errors. Where the guards hold and what was looked at is the same, the errors are
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
@@ -17,8 +17,9 @@ from lazyt.config import general
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
+from lazyt.ir.extent_source import Function
 from lazyt.ir.graph import Scalar
-from lazyt.ir.symbolic import Scope, guard_source, source
+from lazyt.ir.symbolic import Scope
 from lazyt.ops.definition import OpDef
 from lazyt.tracing.trace import Slot, Step, dtype_range
 
@@ -173,11 +174,15 @@ def _rule(s: Step, sizes: Sequence[int], n_ints: int | None) -> Rule:
             at += len(x.shape)
     ints = None if n_ints is None else tuple(symbols[at:])
     _, nodes = _lower(Builder(scope), s.op, s.operands, shapes, s.statics, ints, None)
-    looked = " and ".join(f"{source(d)}=={d.hint}" for d in dict.fromkeys(scope.looked)) or "True"
-    # What is too large is left to inference over ints, which says so.
-    bounds = [f"{'*'.join(map(source, n.shape))} <= {MOST_BYTES // n.dtype.itemsize}" for n in nodes if n.shape]
-    results = "".join(f"({''.join(f'{source(d)},' for d in n.shape)})," for n in nodes)
-    holds = " and ".join(["0 not in s", guard_source(scope.guards), looked, *bounds])
-    text = f"lambda s: ({results}) if {holds} else None"
-    rule: Rule = eval(compile(text, "<lazyt shapes>", "eval"), {"max": max})
-    return rule
+    function = Function("s", "if 0 in s: return None")
+    function.require(scope.guards, "None")
+    function.require([("eq", d, d.hint) for d in dict.fromkeys(scope.looked)], "None")
+    for n in nodes:
+        # What is too large is left to inference over ints, which says so.
+        elements = "*".join(map(function.source, n.shape)) or "1"
+        function.lines.append(f"if {elements} > {MOST_BYTES // n.dtype.itemsize}: return None")
+    return function.compiled(f"({''.join(f'{_tuple(map(function.source, n.shape))},' for n in nodes)})", "shapes")
+
+
+def _tuple(texts: Iterable[str]) -> str:
+    return f"({''.join(f'{t},' for t in texts)})"

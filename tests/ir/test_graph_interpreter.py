@@ -8,10 +8,11 @@ import pytest
 from lazyt.errors import IndexOutOfRange, LazytInternalError
 from lazyt.ir import dtypes, prims
 from lazyt.ir.builder import Builder
+from lazyt.ir.extents import maximum
 from lazyt.ir.graph_interpreter import PRIMITIVES, interpret
 from lazyt.ir.library_calls import FUNCTIONS
 from lazyt.ir.numpy_semantics import ELEMENTWISE, philox
-from lazyt.ir.symbolic import Scope, maximum
+from lazyt.ir.symbolic import Scope
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -8,7 +8,8 @@ from lazyt.autograd.rules.formula import zeros
 from lazyt.autograd.rules.registry import vjp
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.adjoints import fold, place
-from lazyt.ir.symbolic import prefix_sums, product
+from lazyt.ir.extents import prefix_sums
+from lazyt.ir.symbolic import product
 from lazyt.ops.reductions import reduce
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ from lazyt.backends.cuda.codegen.text import Module
 from lazyt.backends.cuda.flags import switches as own
 from lazyt.backends.cuda.horizontal_fusion import FEWEST, groups
 from lazyt.forking import cached_property
+from lazyt.ir.extents import is_multiple
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.split_reduction import Piece, Scratch
-from lazyt.ir.symbolic import is_multiple, uses_offset
+from lazyt.ir.symbolic import uses_offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
-from lazyt.ir.symbolic import hint, prefix_sums
+from lazyt.ir.extents import prefix_sums
+from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -21,7 +21,7 @@ from lazyt.ir.passes.index_maps import Place, axis_index
 from lazyt.ir.passes.kernelize import kernelize
 from lazyt.ir.passes.stage_reuse import reuse_in_stages
 from lazyt.ir.prims import MOVEMENT, SOURCES
-from lazyt.ir.symbolic import Dim
+from lazyt.ir.symbolic import Dim, atoms_in
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -70,7 +70,8 @@ class Kernels:
             call = self._exact(form.group, stored, products, form.variables())
         except LazytInternalError:
             return None
-        return _Model(call, form)
+        model = _Model(call, form)
+        return model if model.is_whole() else None
 
 
 def _kind(group: Group) -> Hashable:
@@ -91,7 +92,7 @@ def _equalities(scope: Scope | None) -> dict[int, list[_Equality]]:
     """By the atoms of the first side."""
     found: dict[int, list[_Equality]] = {}
     for a, b in () if scope is None else scope.alike():
-        e = _Equality(frozenset([n for mono, _ in a.terms for n in mono]), a, b)
+        e = _Equality(frozenset(atoms_in(a)), a, b)
         for n in e.atoms:
             found.setdefault(n, []).append(e)
     return found
@@ -254,7 +255,10 @@ class _Form:
         return found
 
     def _known_of_atoms(self) -> Hashable:
-        """Of the extents' atoms, numbered as they were met: sizes, and what is known of them."""
+        """Of the extents' atoms, numbered as they were met: sizes, and what is known of them.
+
+        NOTE: what an atom is made of counts where that is in extents too. Extents nest as deep as a program is long.
+        """
         scope, atoms = self.scope, self.atoms
         if scope is None:
             return ()
@@ -264,14 +268,17 @@ class _Form:
         while done < len(atoms):
             for n in list(atoms)[done:]:
                 done += 1
-                kind, *parts = scope.atoms[n]
-                parts = [self._extent(x) for x in parts] if kind in ("floordiv", "max") else []  # type: ignore[arg-type]
-                found.append((kind, *parts, scope.hints[n], self._extent(scope.normal(scope.atom(n)))))
+                normal = self._extent(scope.normal(scope.atom(n)))
+                found.append((scope.atoms[n][0], scope.moving[n], scope.hints[n], normal))
             for n in list(atoms):
                 for e in self.equalities.get(n, ()):
                     if id(e) not in used and e.atoms <= atoms.keys():
                         used.add(id(e))
                         found.append(("equal", self._extent(e.a), self._extent(e.b)))
+        for n in list(atoms):
+            of = scope.operands(n)
+            if of and atoms_in(*of) <= atoms.keys():
+                found.append(("made", atoms[n], *map(self._extent, of)))
         return tuple(found)
 
     def _place(self, p: Place) -> Hashable:
@@ -311,6 +318,13 @@ class _Model:
         some = [a.offset for a in call.accesses] + [o for _, o in call.affines] + [s.extent for s in call.scalars]
         variables = set(self.variables)
         return {a for a in some if isinstance(a, Dim) and not variables.isdisjoint([n for m, _ in a.terms for n in m])}
+
+    def is_whole(self) -> bool:
+        """Whether all atoms of its extents have another in an equal group."""
+        call = self.made
+        some = [*call.extents, *[x for a in call.accesses for x in (a.offset, *a.strides)]]
+        some += [x for c, o in call.affines for x in (*c, o)] + [s.extent for s in call.scalars if s.extent is not None]
+        return atoms_in(*some) <= {*self.atoms, *self.variables}
 
     def call(self, form: _Form) -> KernelCall | None:
         """That of an equal group. None where places fall together there, or are known: its kernel is another."""

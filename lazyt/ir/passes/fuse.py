@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
+from lazyt.ir.extents import prefix_sums
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import USUAL, Reads, attention_operands, buffer_of, operands_of_call, scattered
 from lazyt.ir.passes.casts import widens
@@ -40,7 +41,7 @@ from lazyt.ir.passes.row_kernels import is_parallel, lanes_of, stands_apart
 from lazyt.ir.passes.siblings import MAX_GROUP, Siblings, has_capacity, is_one
 from lazyt.ir.passes.visit_order import readers_first
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
-from lazyt.ir.symbolic import Dim, Scope, prefix_sums, product
+from lazyt.ir.symbolic import Dim, Scope, product
 
 if TYPE_CHECKING:
     from lazyt.ir.passes.siblings import Form

@@ -18,7 +18,7 @@ from lazyt.backends.cuda.library.products import is_tf32
 from lazyt.forking import cached_property
 from lazyt.ir import dtypes
 from lazyt.ir.attention import as_call, causal_of, mask_of, on_halves
-from lazyt.ir.symbolic import is_multiple
+from lazyt.ir.extents import is_multiple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
