@@ -136,7 +136,7 @@ def test_no_lock_of_the_process_stays_held_in_a_child() -> None:
             for node in tree.body
             if isinstance(node, ast.Assign | ast.AnnAssign)
             and node.value is not None
-            and ast.unparse(node.value) in ("threading.Lock()", "threading.RLock()")
+            and ast.unparse(node.value).startswith(("threading.Lock(", "threading.RLock(", "OrderedLock("))
         ]
         found += [
             f"{name}: {ast.unparse(node)}"
@@ -147,7 +147,7 @@ def test_no_lock_of_the_process_stays_held_in_a_child() -> None:
             and name != "forking.py"
         ]
     # A fork waits for it: what is computed, and who holds it, is whole in the child.
-    assert found == ["tracing/trace.py: holding = threading.RLock()"]
+    assert found == ["tracing/trace.py: holding = OrderedLock(SYNC)"]
 
 
 def test_a_child_forked_among_writers_computes() -> None:
