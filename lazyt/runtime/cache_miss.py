@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lazyt.ir.extent_source import HOLDS, SIGN, Values
+from lazyt import on_demand
 from lazyt.ir.symbolic import Dim, text
 from lazyt.tracing.printer import site_text
 from lazyt.tracing.step_printer import call_text, value_name
 from lazyt.tracing.steps import INPUT
 from lazyt.tracing.trace import Step
+
+if TYPE_CHECKING:
+    from lazyt.ir import extent_source
+else:
+    extent_source = on_demand.module("lazyt.ir.extent_source")
 
 Guard = tuple[str, int | Dim, int | Dim]
 Why = Callable[[], str]
@@ -96,11 +101,11 @@ def _named(s: Step) -> str:
 
 def guards_fail(guards: Sequence[Guard], extents: Sequence[int], pos: Step) -> str:
     """The first guard of a known plan that these extents break."""
-    values = Values(extents)
+    values = extent_source.Values(extents)
     for kind, a, b in guards:
-        if not HOLDS[kind](values.of(a), values.of(b)):
+        if not extent_source.HOLDS[kind](values.of(a), values.of(b)):
             found = " and ".join(str(values.of(x)) for x in (a, b) if isinstance(x, Dim))
-            needs = f"{_extent(a, pos)} {SIGN[kind]} {_extent(b, pos)}"
+            needs = f"{_extent(a, pos)} {extent_source.SIGN[kind]} {_extent(b, pos)}"
             return f"no plan's guards hold for these extents: the known plan needs {needs}, here {found}"
     return "no plan's guards hold for these extents"
 

@@ -23,7 +23,6 @@ from lazyt.config import general as settings
 from lazyt.errors import OutOfMemory, found_at, is_from_outside, is_ours
 from lazyt.ir import graph as g
 from lazyt.ir.dtypes import HALVES, float32
-from lazyt.ir.extent_source import Function
 from lazyt.ir.graph import Graph
 from lazyt.ops.arithmetic import MULTIPLY
 from lazyt.ops.definition import PRODUCT
@@ -37,6 +36,7 @@ from lazyt.tracing.trace import Slot, Step
 if TYPE_CHECKING:
     from lazyt.backends.common.commit_flag import Receipt
     from lazyt.backends.interface import Bound, Executable
+    from lazyt.ir import extent_source
     from lazyt.ir.bit_exact import Form
     from lazyt.ir.graph import Node
     from lazyt.ir.passes import pipeline, program, same_division
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lazyt.ir.passes.schedule import Schedule
     from lazyt.runtime import stored_plans
 else:
+    extent_source = on_demand.module("lazyt.ir.extent_source")
     stored_plans = on_demand.module("lazyt.runtime.stored_plans")
     pipeline = on_demand.module("lazyt.ir.passes.pipeline")
     program = on_demand.module("lazyt.ir.passes.program")
@@ -65,7 +66,7 @@ MAX_FORMS = 16
 
 def guards_hold(guards: Sequence[Any]) -> Callable[[Extents], bool]:
     """The test of guards on a trace's extents."""
-    function = Function("s")
+    function = extent_source.Function("s")
     function.require(guards, "False")
     return function.compiled("True", "guards")
 

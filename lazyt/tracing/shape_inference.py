@@ -17,7 +17,6 @@ from lazyt.config import general
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
-from lazyt.ir.extent_source import Function
 from lazyt.ir.graph import Scalar
 from lazyt.ir.symbolic import Scope
 from lazyt.ops.definition import OpDef
@@ -26,10 +25,11 @@ from lazyt.tracing.trace import Slot, Step, dtype_range
 if TYPE_CHECKING:
     import numpy as np
 
-    from lazyt.ir import bit_exact
+    from lazyt.ir import bit_exact, extent_source
     from lazyt.ir.graph import Node
 else:
     bit_exact = on_demand.module("lazyt.ir.bit_exact")
+    extent_source = on_demand.module("lazyt.ir.extent_source")
 
 Shapes = tuple[tuple[int, ...], ...]
 # The shapes of a step's values for the extents of its operands and its integers, one after another; None: unknown.
@@ -174,7 +174,7 @@ def _rule(s: Step, sizes: Sequence[int], n_ints: int | None) -> Rule:
             at += len(x.shape)
     ints = None if n_ints is None else tuple(symbols[at:])
     _, nodes = _lower(Builder(scope), s.op, s.operands, shapes, s.statics, ints, None)
-    function = Function("s", "if 0 in s: return None")
+    function = extent_source.Function("s", "if 0 in s: return None")
     function.require(scope.guards, "None")
     function.require([("eq", d, d.hint) for d in dict.fromkeys(scope.looked)], "None")
     for n in nodes:
