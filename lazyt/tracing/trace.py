@@ -326,8 +326,8 @@ class Trace:
         "_roots", "bound", "busy", "called", "computing", "culprits", "customs", "cut_site", "dropped", "eager",
         "effects", "ended", "expectations", "ext", "ext_root", "failed", "foreign", "history", "hosts", "impure",
         "inner", "inputs", "last_refs", "left", "metas", "mode", "more", "n_new", "n_steps", "nbytes", "number",
-        "polled", "pos", "refs", "replayed", "report", "restarts", "results", "retained", "scalars", "slot_hooks", "started",
-        "syncs_forbidden", "turned", "watched",
+        "polled", "pos", "refs", "replayed", "report", "restarts", "results", "retained", "scalars", "slot_hooks",
+        "started", "syncs_forbidden", "turned", "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:
