@@ -38,42 +38,32 @@ if TYPE_CHECKING:
 record, record_view, record_many = recording.record, recording.record_view, recording.record
 record_one, record_two, record_comparison = fast_paths.record_one, fast_paths.record_two, fast_paths.record_comparison
 
-_SCALARS = (bool, int, float, complex)
 # A result of NumPy's with fewer bytes is copied: its memory is not worth an object of its own.
 _ADOPTED = 1 << 16
 
 
-def tensor(x: ArrayLike, beside: Tensor | None = None) -> Tensor:
-    """`x` as a tensor: itself, or a new one holding a copy; a Python scalar has its default dtype.
+def tensor(x: ArrayLike, beside: Tensor | None = None, result: np.dtype | None = None) -> Tensor:
+    """`x` as a tensor: itself, or a new one holding a copy.
 
-    Data of the host goes to the device of `beside`; a list of floats is as wide as what it gives with it.
+    Data of the host goes to the device of `beside`. Python's numbers, alone or in lists, are as wide as what they give
+    with `beside` and `result`, a dtype that the function computes in.
     """
     if isinstance(x, Handle):
         return x
-    if type(x) in _SCALARS:
-        x = np.asarray(x, dtypes.default_dtype(type(x)))
-    return cast("Tensor", hooks.as_tensor(x, None if beside is None else beside.device, (beside,)))
+    return cast("Tensor", hooks.as_tensor(x, None if beside is None else beside.device, (beside, result)))
 
 
 def tensors(xs: Sequence[ArrayLike], result: np.dtype | None = None) -> list[Tensor]:
-    """Several operands of one function as tensors: lists of floats as wide as what they give with the others.
+    """Several operands of one function as tensors: Python's numbers as wide as what they give with the others.
 
     Data of the host goes to the device of the tensors among them.
     `result`: the dtype that the function computes in, if it has one of its own.
     """
-    kinds = {*map(type, xs)}
-    if kinds == {hooks.tensor}:
+    if {*map(type, xs)} == {hooks.tensor}:
         return [*xs]  # type: ignore[list-item]
-    there = next((x for x in xs if isinstance(x, Handle)), None)
-    if not any(issubclass(kind, list | tuple) for kind in kinds):
-        return [tensor(x, cast("Tensor", there)) for x in xs]
-    place = None if there is None else there.device
-    beside = xs if result is None else (*xs, np.empty(0, result))
-    found = [
-        hooks.as_tensor(x, place, beside) if isinstance(x, list | tuple) else tensor(x, cast("Tensor", there))
-        for x in xs
-    ]
-    return cast("list[Tensor]", found)
+    place = next((x.device for x in xs if isinstance(x, Handle)), None)
+    beside = (*xs, result)
+    return cast("list[Tensor]", [x if isinstance(x, Handle) else hooks.as_tensor(x, place, beside) for x in xs])
 
 
 def adopted(a: Any, *operands: Any) -> Tensor:

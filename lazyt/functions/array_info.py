@@ -9,12 +9,13 @@ import numpy as np
 from lazyt.config import HOST
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import adopted, record, record_one, tensor, tensors
+from lazyt.functions.conversion import asarray
 from lazyt.functions.creation import arange
 from lazyt.functions.elementwise import conj
 from lazyt.functions.manipulation import astype, expand_dims, ravel, reshape, squeeze
 from lazyt.functions.numpy_calls import refuse_gradient
 from lazyt.functions.products import matmul, vecdot
-from lazyt.functions.searching import host
+from lazyt.functions.searching import hosts
 from lazyt.ir import dtypes
 from lazyt.ops.axes import integer, one_axis
 from lazyt.ops.definition import OpDef
@@ -62,9 +63,7 @@ def array(object: Any, dtype: Any = None, *, copy: bool | None = True, ndmin: in
     >>> lt.array([1, 2], ndmin=2).shape
     (1, 2)
     """
-    t = tensor(object)
-    if dtype is not None:
-        t = astype(t, dtypes.as_dtype(dtype), copy=False)
+    t = asarray(object, dtype=dtype)
     if t is object and copy:
         t = record(_COPY, (t,))
     return reshape(t, (*(1,) * (ndmin - t.ndim), *t.shape)) if t.ndim < ndmin else t
@@ -218,7 +217,7 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike) -> Tensor:
     [1, 3]
     """
     refuse_gradient("setxor1d", (ar1, ar2), "which elements there are depends on their values")
-    return adopted(np.setxor1d(host(ar1, "setxor1d"), host(ar2, "setxor1d")), ar1, ar2)
+    return adopted(np.setxor1d(*hosts("setxor1d", ar1, ar2)), ar1, ar2)
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Tensor, ...]:

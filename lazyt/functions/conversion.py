@@ -87,7 +87,7 @@ def asarray(
         # A copy, as of all that comes from elsewhere: `from_dlpack` shares.
         return asarray(_adopted(obj, kind, copy is not False), dtype=want, device=device)
     if isinstance(obj, list | tuple) and (beside := tuple(tensors_in(obj))):
-        out = stack([_part(o, device, beside) for o in obj])
+        out = stack([_part(o, device, (*beside, want)) for o in obj])
         return out if want is None else out.to(dtype=want)
     if copy is False and name != HOST:
         raise ValueError(f"asarray: copy=False, and what comes to {str(name)!r} is a copy")
@@ -98,12 +98,13 @@ def asarray(
     return tensor_of(memory.from_array(host_array(obj, want), name))
 
 
-def _part(o: Any, device: Any, beside: Sequence[Handle]) -> Tensor:
-    """An element of a list with tensors in it: numbers are as wide as what they give with them."""
+def _part(o: Any, device: Any, beside: Sequence[Any]) -> Tensor:
+    """Python's numbers, alone or in lists, beside tensors: as wide as what they give with them."""
     if isinstance(o, list | tuple) and holds_tensor(o):
         return stack([_part(x, device, beside) for x in o])
     t = asarray(o, device=device)
-    return asarray(o, dtype=list_dtype(t.dtype, beside), device=device) if isinstance(o, list | tuple | float) else t
+    wide = list_dtype(t.dtype, beside)
+    return t if wide == t.dtype or isinstance(o, Handle) else asarray(o, dtype=wide, device=device)
 
 
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -153,11 +154,11 @@ def _shared(a: np.ndarray[Any, Any]) -> Tensor:
 
 def _as_operand(x: Any, device: Any = None, beside: Sequence[Any] = ()) -> Tensor:
     if isinstance(x, list | tuple):
-        return asarray(x, device=device) if holds_tensor(x) else _part(x, device, beside)
+        return _part(x, device, (*tensors_in(x), *beside))
     if isinstance(x, ARRAYS) or hasattr(x, "__array__"):
         return asarray(x, device=device)
     if (number := dtypes.plain_number(x)) is not None:
-        return asarray(number, device=device)
+        return _part(number, device, beside)
     raise DTypeError(f"not an array or a Python scalar: {type(x).__name__!r} object {x!r:.60}")
 
 

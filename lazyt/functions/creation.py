@@ -130,7 +130,8 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: Any = None, *, device: 
         if type(value) is complex and dtypes.kind(d) != "c":
             raise DTypeError(f"full: a complex value for dtype {d}")
     else:
-        value = fill_value if isinstance(fill_value, Handle) else tensor(fill_value).to(device=current_device())
+        value = tensor(fill_value, result=dtype_or_none(dtype))
+        value = value if isinstance(fill_value, Handle) else value.to(device=current_device())
         d = _default(dtype, value.dtype)
         if value.ndim:
             return _filled(value, shape_of("full", shape), d)
@@ -185,7 +186,7 @@ def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: Any = None, *, devi
     >>> lt.full_like(lt.asarray([1, 2]), 9).tolist()
     [9, 9]
     """
-    t = tensor(x)
+    t = tensor(x, result=getattr(fill_value, "dtype", None))
     return full(t.shape, fill_value, dtype=_default(dtype, t.dtype), device=_beside(t, device))
 
 
@@ -262,8 +263,9 @@ def linspace(
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     beside: Any = next((v for v in (start, stop) if isinstance(v, Handle)), None)
-    bounds = [v if type(v) in (int, float, complex) else tensor(v, beside) for v in (start, stop)]
-    d = dtype_or_none(dtype) or _default(None, _bound_dtype(bounds))
+    d = dtype_or_none(dtype)
+    bounds = [v if type(v) in (int, float, complex) else tensor(v, beside, d) for v in (start, stop)]
+    d = d or _default(None, _bound_dtype(bounds))
     shape = shape_of("linspace", integer("linspace", "num", num))
     if any(isinstance(v, Handle) and v.ndim for v in bounds):
         first, last = (v if isinstance(v, Handle) else tensor(np.asarray(v), beside) for v in bounds)
@@ -312,7 +314,7 @@ def logspace(
     [1.0, 2.0, 4.0, 8.0]
     """
     exponents = linspace(start, stop, num, dtype=dtypes.float64, device=device, endpoint=endpoint)
-    given = _bound_dtype([v for v in (start, stop) if isinstance(v, Handle)])
+    given = _bound_dtype([v for v in (start, stop, base) if isinstance(v, Handle)])
     return astype(pow(base, exponents), _default(dtype, given))
 
 

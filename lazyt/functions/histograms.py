@@ -39,13 +39,10 @@ def histogram(
     >>> lt.histogram(lt.asarray([0.0, 1.0, 1.0]), bins=2)[0].tolist()
     [1, 2]
     """
-    edges: Any
     if isinstance(bins, str):
-        edges = histogram_bin_edges(a, bins, range, weights)
-    else:
-        edges = _edges("histogram", bins, tensor(a))
-    t, n = tensor(a), edges.size - 1 if isinstance(edges, Handle) else int(edges)
-    w = None if weights is None else tensor(weights, t)
+        bins = histogram_bin_edges(a, bins, range, weights)
+    t, edges, w = _beside("histogram", a, bins, weights, dtypes.float64 if density else None)
+    n = edges.size - 1 if isinstance(edges, Handle) else int(edges)
     d: Any = np.float64 if density else np.int64 if w is None else w.dtype
     edge = edges.dtype if isinstance(edges, Handle) else t.dtype if dtypes.kind(t.dtype) == "f" else dtypes.float64
     options = {"range": _pair(range), "density": bool(density), "weights": w}
@@ -72,8 +69,7 @@ def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights
     if isinstance(bins, str):
         refuse_gradient("numpy.histogram_bin_edges", (a,))
         return tensor(np.histogram_bin_edges(host(a, "histogram_bin_edges"), bins, range, weights))
-    t = tensor(a)
-    edges = _edges("histogram_bin_edges", bins, t)
+    t, edges, _ = _beside("histogram_bin_edges", a, bins)
     n = int(edges) + 1 if isinstance(edges, int | np.integer) else edges.size
     d = _edge_dtype(t.dtype) if isinstance(edges, int | np.integer) else edges.dtype
     if isinstance(edges, int) and range is None and t.size > FEW and dtypes.kind(t.dtype) in "fiu":
@@ -87,10 +83,19 @@ def _pair(range: Any) -> Any:
     return None if range is None else tuple(range)
 
 
-def _edges(name: str, bins: Any, t: Tensor | None = None) -> Any:
-    """How many bins, or their edges beside t."""
+def _beside(name: str, a: ArrayLike, bins: Any, weights: Any = None, result: Any = None) -> tuple[Tensor, Any, Any]:
+    """The data, how many bins or their edges, and the weights: numbers as wide as what they give together."""
     bins = _number(bins)
-    return _count(name, bins) if isinstance(bins, int | np.integer) else tensor(bins, t)
+    count = _count(name, bins) if isinstance(bins, int | np.integer) else None
+    given = [x for x in (a, bins if count is None else None, weights) if x is not None]
+    t, *more = tensors(given, result)
+    return t, more[0] if count is None else count, None if weights is None else more[-1]
+
+
+def _edges(name: str, bins: Any) -> Any:
+    """How many bins, or their edges."""
+    bins = _number(bins)
+    return _count(name, bins) if isinstance(bins, int | np.integer) else tensor(bins, result=dtypes.float64)
 
 
 def _number(bins: Any) -> Any:
@@ -138,15 +143,15 @@ def histogramdd(
     """
     refuse_gradient("numpy.histogramdd", sample if isinstance(sample, list | tuple) else (sample,))
     points = (
-        tensor(sample)
+        tensor(sample, result=dtypes.float64)
         if not isinstance(sample, list | tuple)
-        else tensor(np.stack([host(s, "histogramdd") for s in sample], -1))
+        else tensor(np.stack([host(tensor(s, result=dtypes.float64), "histogramdd") for s in sample], -1))
     )
     if points.ndim != 2:
         raise ShapeError(f"histogramdd: points of shape (n, d) are required, got {points.shape}")
     options: dict[str, Any] = {"range": range if range is None else tuple(map(_pair, range)), "density": bool(density)}
     if weights is not None:
-        options["weights"] = tensor(weights)
+        options["weights"] = tensor(weights, result=dtypes.float64)
     every = _bins("histogramdd", bins, points.shape[1])
     found, *edges = _many("numpy.histogramdd", _histogramdd, (points,), every, options)
     return found, tuple(edges)
@@ -163,15 +168,15 @@ def histogram2d(
     >>> lt.histogram2d(lt.asarray([0.0, 1.0]), lt.asarray([0.0, 1.0]), bins=2)[0].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    a, b = tensors((x, y))
+    a, b = tensors((x, y), dtypes.float64)
     if a.ndim != 1 or a.shape != b.shape:
         raise ShapeError(f"histogram2d: vectors of one length are required, got shapes {a.shape} and {b.shape}")
     options: dict[str, Any] = {"range": range if range is None else tuple(map(_pair, range)), "density": bool(density)}
     if weights is not None:
-        options["weights"] = tensor(weights)
+        options["weights"] = tensor(weights, result=dtypes.float64)
     bins = _number(bins)
     if not isinstance(bins, int | np.integer) and len(bins) not in (1, 2):
-        bins = [tensor(bins)] * 2  # one vector of edges for both axes
+        bins = [tensor(bins, result=dtypes.float64)] * 2  # one vector of edges for both axes
     every = _bins("histogram2d", bins, 2)
     found: tuple[Tensor, Tensor, Tensor] = _many("numpy.histogram2d", np.histogram2d, (a, b), every, options)
     return found

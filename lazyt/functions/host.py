@@ -69,7 +69,7 @@ def host_array(obj: Any, dtype: np.dtype | None) -> np.ndarray[Any, Any]:
 
 
 def list_dtype(dtype: np.dtype, beside: Sequence[Any]) -> np.dtype:
-    """The dtype that a list has beside operands: of Python floats as wide as what it gives with them, as in NumPy.
+    """The dtype that Python's numbers have beside operands or dtypes: as wide as what they give with them.
 
     >>> list_dtype(dtypes.float32, [np.zeros(2)]), list_dtype(dtypes.float32, [np.zeros(2, np.float32), 1.0])
     (dtype('float64'), dtype('float32'))
@@ -78,7 +78,8 @@ def list_dtype(dtype: np.dtype, beside: Sequence[Any]) -> np.dtype:
     if wide is None:
         return dtype
     # NOTE: `None in dtypes.ALL`, because NumPy's float64 equals None.
-    given = [d for x in beside if isinstance(d := getattr(x, "dtype", None), np.dtype) and d in dtypes.ALL]
+    found = [x if isinstance(x, np.dtype) else getattr(x, "dtype", None) for x in beside]
+    given = [d for d in found if isinstance(d, np.dtype) and d in dtypes.ALL]
     both = functools.reduce(dtypes.promote, given, dtype)
     return wide if both in (dtypes.float64, dtypes.complex128) else dtype
 
@@ -95,6 +96,11 @@ def tensors_in(obj: Any) -> Iterator[Handle]:
 def holds_tensor(obj: Any) -> bool:
     """Whether nested lists have a tensor in them."""
     return next(tensors_in(obj), None) is not None
+
+
+def holds_array(obj: Any) -> bool:
+    """Whether nested lists have a tensor or an array of NumPy's in them."""
+    return any(holds_array(o) if isinstance(o, list | tuple) else isinstance(o, (Handle, *ARRAYS)) for o in obj)
 
 
 def _default_of(obj: Any, a: np.ndarray[Any, Any]) -> np.dtype | None:

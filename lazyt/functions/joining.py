@@ -211,17 +211,17 @@ def diff(
     >>> lt.diff(lt.asarray([1, 4, 9])).tolist()
     [3, 5]
     """
-    t = tensor(x)
+    first = prepend is not None
+    t, *ends = tensors([x, *(e for e in (prepend, append) if e is not None)])
     a = one_axis("diff", axis, t.ndim)
     if integer("diff", "n", n) < 0:
         raise ShapeError(f"diff: n must not be negative, got {n}")
     if n == 0:
         return t
-    ends = [tensor(e, t) if e is not None else None for e in (prepend, append)]
-    shape = (*t.shape[:a], 1, *t.shape[a + 1 :])
-    before, after = (broadcast_to(e, shape) if e is not None and not e.ndim else e for e in ends)
-    if before is not None or after is not None:
-        t = concat([e for e in (before, t, after) if e is not None], axis=a)
+    if ends:
+        shape = (*t.shape[:a], 1, *t.shape[a + 1 :])
+        ends = [e if e.ndim else broadcast_to(e, shape) for e in ends]
+        t = concat([*ends[:first], t, *ends[first:]], axis=a)
     lead = (slice(None),) * a
     for _ in range(n):
         later, earlier = getitem(t, (*lead, slice(1, None))), getitem(t, (*lead, slice(None, -1)))

@@ -400,8 +400,8 @@ def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = True, device: Any = None
     [1, -1]
     """
     Device.check(device)
-    t = tensor(x)
     d = dtypes.as_dtype(dtype)
+    t = tensor(x, result=dtypes.float64)  # Python's numbers are rounded once, to `dtype`
     return t if not copy and t.dtype == d else record(ops.ASTYPE, (t,), (d,))
 
 

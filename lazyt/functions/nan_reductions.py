@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.functions import reductions
-from lazyt.functions.arguments import record, tensor
+from lazyt.functions.arguments import dtype_or_none, record, tensor
 from lazyt.functions.arithmetic import divide, multiply, subtract
 from lazyt.functions.elementwise import abs, isnan, sqrt, square
 from lazyt.functions.logic import logical_not, where
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanprod", "nanstd", "nanvar"]
 
 
-def _filled(a: Any, value: float) -> Tensor:
+def _filled(a: Any, value: float, dtype: Any = None) -> Tensor:
     """The array with `value` for NaN."""
-    t = tensor(a)
+    t = tensor(a, result=dtype_or_none(dtype))
     return where(isnan(t), value, t) if dtypes.kind(t.dtype) in "fc" else t
 
 
@@ -34,7 +34,7 @@ def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: Any = None, *, keepdims:
     >>> lt.nanprod(lt.asarray([2.0, float("nan"), 3.0])).item()
     6.0
     """
-    return reductions.prod(_filled(a, 1), axis=axis, dtype=dtype, keepdims=keepdims)
+    return reductions.prod(_filled(a, 1, dtype), axis=axis, dtype=dtype, keepdims=keepdims)
 
 
 def nancumsum(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Tensor:
@@ -44,7 +44,7 @@ def nancumsum(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Tenso
     >>> lt.nancumsum(lt.asarray([2.0, float("nan"), 3.0])).tolist()
     [2.0, 2.0, 5.0]
     """
-    return cumsum(_filled(a, 0), axis=axis, dtype=dtype)
+    return cumsum(_filled(a, 0, dtype), axis=axis, dtype=dtype)
 
 
 def nancumprod(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Tensor:
@@ -54,7 +54,7 @@ def nancumprod(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Tens
     >>> lt.nancumprod(lt.asarray([2.0, float("nan"), 3.0])).tolist()
     [2.0, 2.0, 6.0]
     """
-    return cumprod(_filled(a, 1), axis=axis, dtype=dtype)
+    return cumprod(_filled(a, 1, dtype), axis=axis, dtype=dtype)
 
 
 def nanargmax(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
@@ -99,7 +99,7 @@ def nanvar(
     >>> lt.nanvar(lt.asarray([1.0, float("nan"), 3.0])).item()
     1.0
     """
-    t = tensor(a)
+    t = tensor(a, result=dtype_or_none(dtype))
     if dtype is not None:
         d = dtypes.as_dtype(dtype)
         t = astype(t, d, copy=False)

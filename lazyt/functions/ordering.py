@@ -104,7 +104,7 @@ def sort_complex(a: ArrayLike) -> Tensor:
     >>> lt.sort_complex(lt.asarray([2 + 1j, 1 + 2j])).tolist()
     [(1+2j), (2+1j)]
     """
-    t = tensor(a)
+    t = tensor(a, result=dtypes.float64)
     if dtypes.kind(t.dtype) != "c":
         small = dtypes.kind(t.dtype) in "iu" and t.dtype.itemsize < 4
         return astype(sort(t), dtypes.complex64 if small else dtypes.complex128)

@@ -33,7 +33,7 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Tens
     >>> lt.vander(lt.asarray([2, 3]), 3).tolist()
     [[4, 2, 1], [9, 3, 1]]
     """
-    t = tensor(x)
+    t = tensor(x, result=dtypes.int64)
     if t.ndim != 1:
         raise ShapeError(f"vander: a vector is required, got shape {t.shape}")
     n = t.size if N is None else integer("vander", "N", N)
@@ -111,7 +111,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Tensor:
     """
     if integer("polyder", "m", m) < 0:
         raise ShapeError(f"polyder: m must not be negative, got {m}")
-    t = tensor(p)
+    t = tensor(p, result=dtypes.int64 if m else None)
     for _ in range(m):
         n = t.shape[0] - 1
         t = multiply(getitem(t, slice(None, -1)), np.arange(n, 0, -1, dtype=np.int64)) if n > 0 else t[:0]
@@ -129,9 +129,9 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Tensor:
     """
     if integer("polyint", "m", m) < 0:
         raise ShapeError(f"polyint: m must not be negative, got {m}")
-    t = tensor(p)
+    t, *given = tensors((p,) if k is None else (p, k), dtypes.float64)
     d = dtypes.promote(t.dtype, dtypes.float64)
-    constants = zeros((m,), dtype=d, device=t.device) if k is None else ravel(k)
+    constants = ravel(given[0]) if given else zeros((m,), dtype=d, device=t.device)
     if constants.shape[0] == 1 and m > 1:
         constants = concat([constants] * m)
     if constants.shape[0] < m:

@@ -211,5 +211,5 @@ def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any
     >>> lt.trace(lt.asarray([[1, 2], [3, 4]])).item()
     5
     """
-    statics = (integer("trace", "offset", offset), axis1, axis2, None if dtype is None else as_dtype(dtype))
-    return record(ops.TRACE, (x,), statics)
+    d = None if dtype is None else as_dtype(dtype)
+    return record(ops.TRACE, (tensor(x, result=d),), (integer("trace", "offset", offset), axis1, axis2, d))

@@ -8,7 +8,7 @@ import numpy as np
 
 from lazyt.errors import DTypeError, NotSupportedError, ShapeError
 from lazyt.functions import reductions
-from lazyt.functions.arguments import record, tensor
+from lazyt.functions.arguments import record, tensor, tensors
 from lazyt.functions.arithmetic import clip, divide, multiply
 from lazyt.functions.elementwise import ceil, floor, isnan, round
 from lazyt.functions.indexing import take, take_along_axis
@@ -115,7 +115,9 @@ def _quantile(
     name: str, a: Any, q: Any, axis: AxisLike, method: str, keepdims: bool, scale: float = 1.0, skip: bool = False,
     join: Callable[[Tensor, Tensor, Any], Tensor] = _interpolate,
 ) -> Tensor:  # fmt: skip
-    t, left, kept = _lanes(name, a, axis)
+    weak = type(q) in (int, float)
+    narrow = weak or (isinstance(q, Handle) and q.dtype == dtypes.float32)
+    t, left, kept = _lanes(name, tensor(a, result=None if narrow else dtypes.float64), axis)
     if method not in METHODS:
         raise NotSupportedError(
             f"{name}: not supported: method {method!r}, because there are only {', '.join(METHODS)}"
@@ -125,7 +127,6 @@ def _quantile(
     n = t.shape[-1]
     if not n:
         raise ShapeError(f"{name}: a quantile of no elements")
-    weak = type(q) in (int, float)
     deferred = isinstance(q, Handle)
     if not deferred:
         q = np.asarray(q, np.float64) / scale
@@ -293,13 +294,12 @@ def average(
     >>> lt.average(lt.asarray([1.0, 2.0]), weights=lt.asarray([3.0, 1.0])).item()
     1.25
     """
-    t = tensor(a)
-    if weights is None:
+    t, w = (tensor(a), None) if weights is None else tensors((a, weights))
+    if w is None:
         out = reductions.mean(t, axis=axis, keepdims=keepdims)
         n = t.size // max(out.size, 1)
         total = broadcast_to(tensor(np.asarray(n, out.dtype), out), out.shape)
         return (out, total) if returned else out
-    w = tensor(weights, t)
     d = dtypes.promote(dtypes.promote(t.dtype, w.dtype), dtypes.float64 if dtypes.kind(t.dtype) in "biu" else t.dtype)
     if w.shape != t.shape:
         if axis is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import axes, dtype_or_none, record
+from lazyt.functions.arguments import axes, dtype_or_none, record, tensor
 from lazyt.ops import reductions as ops, statistics as more
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def sum(x: ArrayLike, /, axis: AxisLike = None, dtype: Any = None, keepdims: boo
     >>> lt.sum(lt.asarray([[1, 2], [3, 4]]), axis=0).tolist()
     [4, 6]
     """
-    return record(ops.SUM, (x,), (axes(axis), dtype_or_none(dtype), bool(keepdims)))
+    d = dtype_or_none(dtype)
+    return record(ops.SUM, (x if d is None else tensor(x, result=d),), (axes(axis), d, bool(keepdims)))
 
 
 def prod(x: ArrayLike, /, axis: AxisLike = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
@@ -56,7 +57,8 @@ def prod(x: ArrayLike, /, axis: AxisLike = None, dtype: Any = None, keepdims: bo
     >>> lt.prod(lt.asarray([[1, 2], [3, 4]]), axis=1).tolist()
     [2, 12]
     """
-    return record(ops.PROD, (x,), (axes(axis), dtype_or_none(dtype), bool(keepdims)))
+    d = dtype_or_none(dtype)
+    return record(ops.PROD, (x if d is None else tensor(x, result=d),), (axes(axis), d, bool(keepdims)))
 
 
 def max(x: ArrayLike, /, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
@@ -160,7 +162,8 @@ def mean(x: ArrayLike, /, axis: AxisLike = None, dtype: Any = None, keepdims: bo
     >>> lt.mean(lt.asarray([[1, 2], [3, 4]]), axis=0).tolist()
     [2.0, 3.0]
     """
-    return record(ops.MEAN, (x,), (axes(axis), dtype_or_none(dtype), bool(keepdims)))
+    d = dtype_or_none(dtype)
+    return record(ops.MEAN, (x if d is None else tensor(x, result=d),), (axes(axis), d, bool(keepdims)))
 
 
 def _correction(name: str, correction: float, ddof: float | None) -> float:
@@ -227,7 +230,8 @@ def nansum(x: ArrayLike, /, axis: AxisLike = None, dtype: Any = None, keepdims: 
     >>> lt.nansum(lt.asarray([1.0, float("nan")])).tolist()
     1.0
     """
-    return record(more.NANSUM, (x,), (axes(axis), dtype_or_none(dtype), bool(keepdims)))
+    d = dtype_or_none(dtype)
+    return record(more.NANSUM, (x if d is None else tensor(x, result=d),), (axes(axis), d, bool(keepdims)))
 
 
 def nanmean(x: ArrayLike, /, axis: AxisLike = None, keepdims: bool = False) -> Tensor:

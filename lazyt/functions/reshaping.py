@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
-from lazyt.functions.arguments import adopted, at_hand, record, shape_of, tensor
+from lazyt.functions.arguments import adopted, at_hand, record, shape_of, tensor, tensors
 from lazyt.functions.arithmetic import clip, floor_divide, remainder
 from lazyt.functions.creation import arange, diag
 from lazyt.functions.indexing import take
@@ -131,18 +131,20 @@ def block(arrays: Any) -> Tensor:
     """
     depth = _depth(arrays)
 
-    def leaves(a: Any, level: int) -> list[Tensor]:
+    def leaves(a: Any, level: int) -> list[Any]:
         if isinstance(a, list):
             return [t for x in a for t in leaves(x, level + 1)]
         if level != depth:
             raise ShapeError("block: lists are nested to different depths")
-        return [tensor(a)]
+        return [a]
 
-    rank = max([depth, *(t.ndim for t in leaves(arrays, 0))])
+    every = tensors(leaves(arrays, 0))
+    rank = max([depth, *(t.ndim for t in every)])
+    rest = iter(every)
 
     def build(a: Any, level: int) -> Tensor:
         if not isinstance(a, list):
-            t = tensor(a)
+            t = next(rest)
             return reshape(t, (*(1,) * (rank - t.ndim), *t.shape))
         return concat([build(x, level + 1) for x in a], axis=level - depth)
 
@@ -206,14 +208,14 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     >>> lt.insert(lt.asarray([1, 3]), 1, 2).tolist()
     [1, 2, 3]
     """
-    t = tensor(arr)
+    t, v = tensors((arr, values))
     t, a = (in_one_axis(t), 0) if axis is None else (t, one_axis("insert", axis, t.ndim))
     n = t.shape[a]
     where: Any = obj if isinstance(obj, slice | int) else host(obj, "insert")
     where = np.arange(n)[where] if isinstance(where, slice) else np.asarray(where)
     if where.dtype == np.bool_:
         where = np.flatnonzero(where)
-    v = astype(tensor(values, t), t.dtype, copy=False)
+    v = astype(v, t.dtype, copy=False)
     v = reshape(v, (*(1,) * (t.ndim - v.ndim), *v.shape))
     if not where.ndim:
         v = moveaxis(v, 0, a)

@@ -31,6 +31,11 @@ def host(x: Any, cause: str) -> np.ndarray[Any, Any]:
     return tensor(x)._array(cause)
 
 
+def hosts(cause: str, *xs: Any) -> list[np.ndarray[Any, Any]]:
+    """The values of operands, lists among them as wide as what they give with the others."""
+    return [t._array(cause) for t in tensors(xs)]
+
+
 class _Open:
     """An array's memory, said to be writable."""
 
@@ -150,10 +155,11 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     """
     refuse_gradient("bincount", (x, weights), "the host computes it; index_add(zeros(n), 0, x, weights) has one")
     a = host(x, "bincount")
+    # The sums are float64.
+    w = None if weights is None else host(tensor(weights, result=np.dtype(np.float64)), "bincount")
     refused = f"bincount: a vector of numbers that are at least 0 is required, got shape {a.shape}"
     if a.ndim != 1:
         raise ShapeError(refused)
-    w = None if weights is None else host(weights, "bincount")
     try:
         return adopted(np.bincount(_open(a), None if w is None else _open(w), minlength), x)
     except ValueError as e:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import DTypeError, NotSupportedError, ShapeError
-from lazyt.functions.arguments import adopted, at_hand, tensor
+from lazyt.functions.arguments import adopted, at_hand, tensor, tensors
 from lazyt.functions.arithmetic import clip, remainder
+from lazyt.functions.creation import full
+from lazyt.functions.data_types import result_type
 from lazyt.functions.indexing import take, take_along_axis
 from lazyt.functions.joining import stack
 from lazyt.functions.logic import logical_not, logical_or, where
@@ -44,13 +46,18 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], defau
         raise ShapeError(
             f"select: {len(condlist)} conditions for {len(choicelist)} choices; as many, and one, are required"
         )
-    beside: Any = next((x for x in (*condlist, *choicelist) if isinstance(x, Handle)), None)
+    given = (*choicelist, default)
+    beside: Any = next((x for x in (*condlist, *given) if isinstance(x, Handle)), None)
     conditions = [tensor(c, beside) for c in condlist]
     for c in conditions:
         if c.dtype != dtypes.bool_:
             raise NotSupportedError(f"select: not supported: a condition of dtype {c.dtype}, because bool is required")
-    out: Any = default
-    for c, choice in zip(reversed(conditions), reversed(choicelist), strict=True):
+    every = [x if isinstance(x, int | float | complex) else t for x, t in zip(given, tensors(given), strict=True)]
+    *choices, out = every
+    if not isinstance(out, Handle):
+        # The dtype of all of them: numbers that are chosen between before an array comes are as wide as with it.
+        out = full((), out, result_type(*(x.dtype if isinstance(x, Handle) else x for x in every)))
+    for c, choice in zip(reversed(conditions), reversed(choices), strict=True):
         out = where(c, choice, out)
     return out  # type: ignore[no-any-return]
 
@@ -68,7 +75,8 @@ def choose(a: ArrayLike, choices: Any, *, mode: str = "raise") -> Tensor:
     t = tensor(a)
     if dtypes.kind(t.dtype) not in "biu":
         raise DTypeError(f"choose: integers are required to choose by, got {t.dtype}")
-    every = [tensor(c, t) for c in choices]
+    # Beside each other, not beside the indices, whose dtype says nothing of them.
+    every = [c if isinstance(g, Handle) else c.to(device=t.device) for g, c in zip(choices, tensors(choices), strict=True)]
     shape = np.broadcast_shapes(t.shape, *(c.shape for c in every))
     table = stack([broadcast_to(c, shape) for c in every])
     index = astype(broadcast_to(t, shape), dtypes.int64)

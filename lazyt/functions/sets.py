@@ -8,7 +8,7 @@ import numpy as np
 
 from lazyt.functions.arguments import adopted, found_on_device
 from lazyt.functions.numpy_calls import refuse_gradient
-from lazyt.functions.searching import host
+from lazyt.functions.searching import host, hosts
 from lazyt.ops.axes import one_axis
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def union1d(x1: Any, x2: Any, /) -> Tensor:
     [1, 2, 3]
     """
     refuse_gradient("union1d", (x1, x2), _WHY)
-    return adopted(np.union1d(host(x1, "union1d"), host(x2, "union1d")), x1, x2)
+    return adopted(np.union1d(*hosts("union1d", x1, x2)), x1, x2)
 
 
 def intersect1d(x1: Any, x2: Any, /) -> Tensor:
@@ -168,7 +168,7 @@ def intersect1d(x1: Any, x2: Any, /) -> Tensor:
     [1]
     """
     refuse_gradient("intersect1d", (x1, x2), _WHY)
-    return adopted(np.intersect1d(host(x1, "intersect1d"), host(x2, "intersect1d")), x1, x2)
+    return adopted(np.intersect1d(*hosts("intersect1d", x1, x2)), x1, x2)
 
 
 def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
@@ -179,4 +179,4 @@ def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
     [3]
     """
     refuse_gradient("setdiff1d", (x1, x2), _WHY)
-    return adopted(np.setdiff1d(host(x1, "setdiff1d"), host(x2, "setdiff1d")), x1, x2)
+    return adopted(np.setdiff1d(*hosts("setdiff1d", x1, x2)), x1, x2)

@@ -63,13 +63,13 @@ def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike
     >>> lt.ediff1d(lt.asarray([1, 4, 9]), to_begin=0).tolist()
     [0, 3, 5]
     """
-    t = ravel(ary)
+    t = ravel(tensors([x for x in (ary, to_end, to_begin) if x is not None])[0])
     parts = [] if t.size else [t]
     for end, there in ((to_begin, True), (None, False), (to_end, True)):
         if not there:
             parts += [diff(t)] if t.size else []
         elif end is not None:
-            e = ravel(tensor(end, t) if isinstance(end, np.ndarray) else end)
+            e = ravel(tensor(end, t))
             if not np.can_cast(e.dtype, t.dtype, "same_kind"):
                 raise DTypeError(f"ediff1d: an end of dtype {e.dtype} cannot stand beside differences of {t.dtype}")
             parts.append(astype(e, t.dtype, copy=False))
@@ -86,7 +86,10 @@ def gradient(f: ArrayLike, *varargs: ArrayLike, axis: AxisLike = None, edge_orde
     >>> lt.gradient(lt.asarray([1.0, 4.0, 9.0])).tolist()
     [3.0, 4.0, 5.0]
     """
-    t = _floating(f)
+    t, *coordinates = tensors((f, *(h for h in varargs if not isinstance(h, int | float))))
+    if any(dtypes.kind(c.dtype) in "biu" for c in coordinates):
+        t = tensor(f, t, dtypes.float64)  # which integers as coordinates become
+    t = _floating(t)
     at = many_axes("gradient", axis, t.ndim)
     if len(varargs) not in (0, 1, len(at)):
         raise ShapeError(f"gradient: {len(varargs)} spacings for {len(at)} axes")
@@ -158,11 +161,11 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
     >>> lt.trapezoid(lt.asarray([1.0, 2.0, 3.0])).item()
     4.0
     """
-    t = tensor(y)
-    a = one_axis("trapezoid", axis, t.ndim)
     d: Any = dx
+    t, *given = tensors([v for v in (y, x, dx) if v is not None and not (v is dx and isinstance(v, int | float))])
+    a = one_axis("trapezoid", axis, t.ndim)
     if x is not None:
-        coordinates = tensor(x, t)
+        coordinates = given[0]
         d = diff(coordinates, axis=-1 if coordinates.ndim == 1 else axis)
         if coordinates.ndim == 1:
             d = reshape(d, (*d.shape, *(1,) * (t.ndim - 1 - a)))
@@ -311,13 +314,13 @@ def cov(
     >>> lt.cov(lt.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
     """
-    t = tensor(m, y if isinstance(y, Handle) else None)
-    other = None if y is None else tensor(y, t)
+    d = dtypes.float64 if dtype is None else dtypes.as_dtype(dtype)
+    t, *given = tensors((m,) if y is None else (m, y), d)
+    other = given[0] if given else None
     if t.ndim > 2 or (other is not None and other.ndim > 2):
         raise ShapeError("cov: at most 2 dimensions are possible")
     if ddof is not None and ddof != integer("cov", "ddof", ddof):
         raise DTypeError("cov: ddof must be an integer")
-    d = dtypes.float64 if dtype is None else dtypes.as_dtype(dtype)
     for each in (t, other):
         d = d if each is None or dtype is not None else dtypes.promote(d, each.dtype)
     x = _rows(t, d, rowvar)
@@ -329,7 +332,7 @@ def cov(
     w: Any = None
     for given in (fweights, aweights):
         if given is not None:
-            one = astype(tensor(given, t), d if dtypes.kind(d) == "f" else dtypes.real_of(d))
+            one = astype(tensor(given, t, dtypes.float64), d if dtypes.kind(d) == "f" else dtypes.real_of(d))
             if one.shape != x.shape[1:]:
                 raise ShapeError(f"cov: weights of shape {one.shape} for {x.shape[1]} observations")
             w = one if w is None else w * one
@@ -342,7 +345,7 @@ def cov(
     elif aweights is None:
         norm = total - free
     else:
-        norm = total - free * reductions.sum(w * astype(tensor(aweights), w.dtype)) / total
+        norm = total - free * reductions.sum(w * astype(tensor(aweights, t, dtypes.float64), w.dtype)) / total
     apart = subtract(x, reshape(mean, (-1, 1)))
     weighted = apart if w is None else apart * w
     turned = matrix_transpose(weighted)

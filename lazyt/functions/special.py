@@ -245,7 +245,7 @@ def float_power(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     >>> lt.float_power(lt.asarray([2, 4]), -1).tolist()
     [0.5, 0.25]
     """
-    x, y = tensors((x1, x2))
+    x, y = tensors((x1, x2), dtypes.float64)
     d = dtypes.complex128 if "c" in dtypes.kind(x.dtype) + dtypes.kind(y.dtype) else dtypes.float64
     return pow(astype(x, d, copy=False), astype(y, d, copy=False))
 

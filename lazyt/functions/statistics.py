@@ -41,13 +41,18 @@ def log_softmax(x: ArrayLike, /, axis: AxisLike = -1) -> Tensor:
     return record(ops.LOG_SOFTMAX, (x,), (axes(axis),))
 
 
-def _cumulative(op: OpDef, x: ArrayLike, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
-    t = tensor(x)
+def _cumulative(
+    op: OpDef, x: ArrayLike, axis: int | None, dtype: Any, include_initial: bool, flat: bool = False
+) -> Tensor:
+    d = dtype_or_none(dtype)
+    t = tensor(x, result=d)
     if axis is None:
-        if t.ndim != 1:
+        if flat:
+            t = in_one_axis(t)
+        elif t.ndim != 1:
             raise ShapeError(f"{op.name}: an axis is required for an array of {t.ndim} dimensions")
         axis = 0
-    return record(op, (t,), (axis, dtype_or_none(dtype), bool(include_initial)))
+    return record(op, (t,), (axis, d, bool(include_initial)))
 
 
 def cumulative_sum(
@@ -85,7 +90,7 @@ def cumsum(x: ArrayLike, /, axis: int | None = None, dtype: Any = None) -> Tenso
     >>> lt.cumsum(lt.asarray([[1, 2], [3, 4]])).tolist()
     [1, 3, 6, 10]
     """
-    return _cumulative(ops.CUMULATIVE_SUM, in_one_axis(x) if axis is None else x, axis, dtype, False)
+    return _cumulative(ops.CUMULATIVE_SUM, x, axis, dtype, False, flat=True)
 
 
 def cumprod(x: ArrayLike, /, axis: int | None = None, dtype: Any = None) -> Tensor:
@@ -95,4 +100,4 @@ def cumprod(x: ArrayLike, /, axis: int | None = None, dtype: Any = None) -> Tens
     >>> lt.cumprod(lt.asarray([[1, 2], [3, 4]])).tolist()
     [1, 2, 6, 24]
     """
-    return _cumulative(ops.CUMULATIVE_PROD, in_one_axis(x) if axis is None else x, axis, dtype, False)
+    return _cumulative(ops.CUMULATIVE_PROD, x, axis, dtype, False, flat=True)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import NotSupportedError
+from lazyt.functions.arguments import tensor
+from lazyt.functions.host import holds_array
 from lazyt.functions.protocols.special_cases import REFUSED, SPECIAL
 from lazyt.functions.protocols.table import FFT, LINALG, PUBLIC
 from lazyt.functions.protocols.through import name_of, numpys_types, through_numpy, write_out
@@ -123,6 +125,8 @@ _CAST_TO_ANY = frozenset(
         "sum", "var",
     )
 )  # fmt: skip
+# Functions that are ufuncs within: their result is broadcast to `out`.
+_BROADCAST = {np.around, np.clip, np.fix, np.isneginf, np.isposinf, np.outer, np.round}
 # What NumPy gives as a list.
 _LISTS = {np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit}
 
@@ -148,12 +152,26 @@ def array_function(self: Tensor, f: Any, types: Any, args: tuple[Any, ...], kwar
             out, args = args[at], (*args[:at], None, *args[at + 1 :])
         if out is None:
             return _dispatched(f, args, rest)
+        if (dtype := getattr(out, "dtype", None)) is not None:
+            # Python's floats are as wide as what they are written into.
+            args = tuple(tensor(a, result=dtype) if type(a) is list and _is_floats(a) else a for a in args)
         result = outside(_dispatched, f, args, rest)
         name = name_of(f)
-        return write_out(name, out, result, casting="unsafe" if name in _CAST_TO_ANY else "same_kind")
+        casting = "unsafe" if name in _CAST_TO_ANY else rest.get("casting", "same_kind")
+        return write_out(name, out, result, casting=casting, exact=f not in _BROADCAST)
     except Exception as error:
         filter_traceback(error)
         raise
+
+
+def _is_floats(a: Any) -> bool:
+    """Whether nested lists are a rectangle of Python's numbers, floats among them."""
+    if not a or holds_array(a):
+        return False
+    try:
+        return np.asarray(a).dtype.kind in "fc"
+    except ValueError:
+        return False
 
 
 def _dispatched(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
 from lazyt.functions import arithmetic, logic, manipulation, reductions
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import dtype_or_none, tensor
 from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def reduce(
     ShapeError for a masked `max` or `min` without `initial`, which need not have an element.
     """
     join, neutral = _JOIN[name]
-    t = tensor(x)
+    t = tensor(x, result=dtype_or_none(dtype))
     if neutral is None and t.dtype == dtypes.bool_ and isinstance(initial, int):
         initial = bool(initial)  # it is one of the elements
     if where is not True:

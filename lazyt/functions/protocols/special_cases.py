@@ -4,6 +4,7 @@ in place, metadata, creation `like=` a tensor. NotImplemented from one of them: 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,11 +26,11 @@ from lazyt.functions import (
     sorting,
     special,
 )
-from lazyt.functions.arguments import tensor, tensors
+from lazyt.functions.arguments import dtype_or_none, tensor, tensors
 from lazyt.functions.conversion import asarray
 from lazyt.functions.numpy_calls import record_numpy
 from lazyt.functions.protocols import reducing
-from lazyt.functions.protocols.through import through_numpy, write_out
+from lazyt.functions.protocols.through import check_cast, through_numpy, write_out
 from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
 from lazyt.tracing.inplace import assign, rewrite
@@ -75,8 +76,8 @@ def _mean(
     if where is _NONE or where is True:
         got = reductions.mean(a, axis=axis, dtype=dtype, keepdims=keep)
     else:
-        t = tensor(a)
-        mask = manipulation.broadcast_to(where, t.shape)
+        t = tensor(a, result=dtype_or_none(dtype))
+        mask = manipulation.broadcast_to(manipulation.astype(where, dtypes.bool_, copy=False), t.shape)
         total = reducing.reduce(
             "sum",
             t if dtypes.kind(t.dtype) in "fc" else manipulation.astype(t, dtypes.float64),
@@ -101,7 +102,8 @@ def _spread(name: str) -> Callable[..., Any]:
         if ddof and correction is not _NONE:
             raise ShapeError(f"{name}: correction and ddof are two names for one argument")
         more = {"axis": axis, "ddof": _given(correction, ddof), "keepdims": bool(_given(keepdims, False))}
-        x, d = tensor(a), None if dtype is None else dtypes.as_dtype(dtype)
+        d = dtype_or_none(dtype)
+        x = tensor(a, result=getattr(mean, "dtype", d))
         unusual = {
             "where": where is not _NONE and where is not True,
             "mean": mean is not _NONE,
@@ -253,8 +255,8 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
     if not isinstance(dst, Tensor):
         return NotImplemented
     value = tensor(src, dst) if not isinstance(src, bool | int | float | complex) else src
-    if isinstance(value, Tensor) and casting != "unsafe":
-        check_writable_dtype("numpy.copyto", value.dtype, dst.dtype)
+    if isinstance(value, Tensor):
+        check_cast("numpy.copyto", "the source", value.dtype, dst.dtype, casting)
     if where is True:
         assign(dst, value, "copyto")
         return None
@@ -337,19 +339,30 @@ def _einsum(*operands: Any, optimize: Any = False, **kwargs: Any) -> Any:
 def _concatenate(
     arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Any:
-    several = tensors(tuple(arrays))
-    if dtype is not None:
-        several = [manipulation.astype(t, dtypes.as_dtype(dtype), copy=False) for t in several]
-    got = joining.concat(several, axis=axis)
-    return got if out is None else write_out("numpy.concatenate", out, got)
+    return joining.concat(_cast_all("numpy.concatenate", arrays, dtype, casting), axis=axis)
+
+
+def _cast_all(name: str, arrays: Any, dtype: Any, casting: str) -> list[Tensor]:
+    """Arrays that are joined, in the dtype that is asked for, or theirs if `casting` allows all to become it."""
+    d = None if dtype is None else dtypes.as_dtype(dtype)
+    several = tensors(tuple(arrays), d)
+    if several and (d is not None or casting != "same_kind"):
+        to = d or functools.reduce(dtypes.promote, (t.dtype for t in several))
+        for t in several:
+            check_cast(name, "an array", t.dtype, to, casting)
+        several = [manipulation.astype(t, to, copy=False) for t in several]
+    return several
 
 
 def _stacking(f: Callable[..., Any]) -> Callable[..., Any]:
     def g(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
-        got = f(tup)
-        return got if dtype is None else manipulation.astype(got, dtypes.as_dtype(dtype), copy=False)
+        return f(_cast_all(f"numpy.{f.__name__}", tup, dtype, casting))
 
     return g
+
+
+def _stack(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    return joining.stack(_cast_all("numpy.stack", arrays, dtype, casting), axis=axis)
 
 
 def _quantile(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -472,6 +485,7 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     np.concatenate: _concatenate,
     np.vstack: _stacking(joining.vstack),
     np.hstack: _stacking(joining.hstack),
+    np.stack: _stack,
     np.broadcast_arrays: _broadcast_arrays,
     np.pad: _pad,
     np.reshape: _reshape,

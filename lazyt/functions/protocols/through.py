@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import AutogradError, NotSupportedError, ShapeError
+from lazyt.errors import AutogradError, DTypeError, NotSupportedError, ShapeError
 from lazyt.functions.arguments import broadcasts_to, tensor
 from lazyt.functions.manipulation import astype
 from lazyt.ir import dtypes
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Literal
 
-    Casting = Literal["same_kind", "unsafe"]
+    Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 
 def name_of(f: Any) -> str:
@@ -85,19 +85,36 @@ def _tensors(a: Any) -> Iterator[Tensor]:
         yield from _tensors(tuple(a.values()))
 
 
-def write_out(name: str, out: Any, result: Any, where: Any = True, casting: Casting = "same_kind") -> Any:
-    """Put a result into `out=`, which has its shape and takes its dtype's kind: a deferred write for a tensor.
+# NumPy's rules of what may be cast, the strictest first.
+CASTINGS: tuple[Casting, ...] = ("no", "equiv", "safe", "same_kind", "unsafe")
 
-    Reductions and scans are cast to any dtype in NumPy: `casting` is "unsafe". NumPy's own array is written at once,
-    which computes the result.
+
+def check_cast(name: str, what: str, from_: np.dtype, to: np.dtype, casting: str) -> None:
+    """DTypeError unless a rule of NumPy's allows values of one dtype to become another."""
+    if from_ == to or casting == "unsafe":
+        return
+    if casting == "same_kind":
+        check_writable_dtype(name, from_, to)
+    elif casting != "safe" or dtypes.promote(from_, to) != to:
+        raise DTypeError(f"{name}: {what} cannot be cast from {from_} to {to} by the rule {casting!r}")
+
+
+def write_out(
+    name: str, out: Any, result: Any, where: Any = True, casting: Casting = "same_kind", exact: bool = False
+) -> Any:
+    """Put a result into `out=`, which takes its dtype's kind: a deferred write for a tensor.
+
+    A ufunc's result is broadcast to `out`; with `exact` the shapes are equal. Reductions and scans are cast to any
+    dtype in NumPy: `casting` is "unsafe". NumPy's own array is written at once, which computes the result.
     """
+    found = result.shape if isinstance(result, Tensor) else np.shape(result)
+    if isinstance(out, Tensor | np.ndarray) and not (found == out.shape if exact else broadcasts_to(found, out.shape)):
+        raise ShapeError(f"{name}: out has shape {out.shape}, the result {found}")
     if isinstance(out, Tensor):
         value = tensor(result, out)
+        check_cast(name, "the result", value.dtype, out.dtype, casting)
         if casting == "unsafe":
             value = astype(value, out.dtype, copy=False)
-        if not broadcasts_to(value.shape, out.shape):
-            raise ShapeError(f"{name}: out has shape {out.shape}, the result {value.shape}")
-        check_writable_dtype(name, value.dtype, out.dtype)
         assign(out, value, name)
         return out
     if not isinstance(out, np.ndarray):

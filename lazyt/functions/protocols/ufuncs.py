@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import DTypeError, IndexOutOfRange, NotSupportedError, ScalarRangeError, ShapeError
+from lazyt.errors import ArgumentError, DTypeError, IndexOutOfRange, NotSupportedError, ScalarRangeError, ShapeError
 from lazyt.functions import arithmetic, indexing, logic, manipulation, products, statistics
-from lazyt.functions.arguments import tensor, tensors
+from lazyt.functions.arguments import dtype_or_none, tensor, tensors
+from lazyt.functions.conversion import asarray
 from lazyt.functions.host import PYTHONS
-from lazyt.functions.numpy_calls import record_numpy, record_ufunc, ufunc_name
+from lazyt.functions.numpy_calls import record_numpy, record_ufunc, resolved, ufunc_name
 from lazyt.functions.protocols import reducing
 from lazyt.functions.protocols.table import PUBLIC
-from lazyt.functions.protocols.through import numpys_types, through_numpy, write_out
+from lazyt.functions.protocols.through import CASTINGS, numpys_types, through_numpy, write_out
 from lazyt.ir import dtypes
 from lazyt.ops.axes import many_axes, one_axis
 from lazyt.runtime.tensor import Tensor
@@ -65,13 +67,18 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
         name = ufunc_name(ufunc) + ("" if method == "__call__" else f".{method}")
         if method == "at":
             return _at(ufunc, name, *inputs)
+        casting = kwargs.get("casting", "same_kind")
+        if casting not in CASTINGS:
+            raise ArgumentError(f"{name}: casting is one of {', '.join(CASTINGS)}, got {casting!r}")
         if out is None and kwargs.get("dtype") is None:
             return _METHODS[method](ufunc, name, inputs, kwargs, out)
         result = outside(_METHODS[method], ufunc, name, inputs, kwargs, out)
         if out is None:
             return result
         results = result if isinstance(result, tuple) else (result,)
-        more: Any = {"casting": "unsafe"} if method in _FOLDS else {"where": where if method == "__call__" else True}
+        more: Any = {"casting": "unsafe", "exact": True} if method in _FOLDS else {"casting": casting}
+        if method == "__call__":
+            more["where"] = where
         written = tuple(r if o is None else write_out(name, o, r, **more) for o, r in zip(out, results, strict=True))
         return written if len(written) > 1 else written[0]
     except Exception as error:
@@ -85,7 +92,7 @@ _LOOP = frozenset(("axes", "axis", "extobj", "keepdims", "sig", "signature"))
 
 def _plain(name: str, kwargs: dict[str, Any]) -> None:
     """Drop the options that change nothing here; refuse the others by name."""
-    for k, harmless in (("order", ("K", "C", "A", "F")), ("subok", (True, False)), ("casting", ("same_kind", "safe"))):
+    for k, harmless in (("order", ("K", "C", "A", "F")), ("subok", (True, False))):
         value = kwargs.pop(k, harmless[0])
         if value not in harmless:
             raise NotSupportedError(f"{name}: not supported: {k}={value!r}, because results are C-contiguous tensors")
@@ -97,16 +104,14 @@ def _plain(name: str, kwargs: dict[str, Any]) -> None:
 
 def _call(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
     where = kwargs.pop("where", True)
-    dtype = kwargs.pop("dtype", None)
     if ufunc.signature is not None and ufunc not in UFUNCS:
         return through_numpy(ufunc, inputs, kwargs, name)
+    dtype, casting = kwargs.pop("dtype", None), kwargs.pop("casting", "same_kind")
     axis = {"axis": kwargs.pop("axis")} if ufunc is np.vecdot and "axis" in kwargs else {}
     _plain(name, kwargs)
-    if dtype is not None:
-        # An exponent stays the integer that it is.
-        n = 1 if ufunc is np.ldexp else len(inputs)
-        cast = [manipulation.astype(tensor(x), dtypes.as_dtype(dtype), copy=False) for x in inputs[:n]]
-        inputs = [*cast, *inputs[n:]]
+    made: tuple[np.dtype, ...] = ()
+    if dtype is not None or out is not None or casting != "same_kind":
+        inputs, made = _cast(ufunc, name, inputs, dtype, casting, out)
     f = UFUNCS.get(ufunc)
     try:
         result = record_ufunc(ufunc, inputs) if f is None else f(*inputs, **axis)
@@ -115,6 +120,10 @@ def _call(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, A
         if f is None or ufunc.signature is not None:
             raise
         result = record_ufunc(ufunc, inputs)
+    if made:
+        several = result if isinstance(result, tuple) else (result,)
+        found = tuple(manipulation.astype(r, d, copy=False) for r, d in zip(several, made, strict=True))
+        result = found if isinstance(result, tuple) else found[0]
     if where is True:
         return result
     results = result if isinstance(result, tuple) else (result,)
@@ -127,8 +136,43 @@ def _call(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, A
     return masked if len(masked) > 1 else masked[0]
 
 
+def _cast(
+    ufunc: np.ufunc, name: str, inputs: Sequence[Any], dtype: Any, casting: str, out: Any
+) -> tuple[list[Any], tuple[np.dtype, ...]]:
+    """The operands in the dtypes of NumPy's loop for `dtype` and `casting`, and the dtypes of its results.
+
+    Without `dtype` lazyt's own promotion holds: the operands stay as they are, and no dtypes are given. Raises
+    DTypeError where the loop would need a cast that `casting` does not allow.
+    """
+    d = dtype_or_none(dtype)
+    outs = [o.dtype for o in out or () if o is not None]
+    # Beside a dtype or an array for the result, Python's numbers in lists are as wide as what comes out.
+    beside = functools.reduce(dtypes.promote, outs, d) if d is not None else outs[0] if outs else None
+    # A number is weak beside arrays, and an array where there are none.
+    weak = [type(x) in (bool, int, float, complex) for x in inputs]
+    weak = weak if d is not None or not all(weak) else [False] * len(weak)
+    arrays = [x if w else t for x, t, w in zip(inputs, tensors(inputs, beside), weak, strict=True)]
+    given = [x.dtype if isinstance(x, Tensor) else dtypes.bool_ if isinstance(x, bool) else type(x) for x in arrays]
+    if d is None and casting in ("same_kind", "unsafe"):
+        return arrays, ()
+    halves = dtypes.bfloat16 in (d, *given)
+    known = [dtypes.float32 if g == dtypes.bfloat16 else g for g in given]
+    want = (*(None,) * ufunc.nin, *(dtypes.float32 if d == dtypes.bfloat16 else d,) * ufunc.nout)
+    options: dict[str, Any] = {"casting": casting} if d is None else {"casting": casting, "signature": want}
+    found = resolved(ufunc, (*known, *(None,) * ufunc.nout), name, **options)
+    if d is None:
+        return arrays, ()
+    found = tuple(dtypes.bfloat16 if halves and f == dtypes.float32 and d == dtypes.bfloat16 else f for f in found)
+    # NOTE: a number of Python's is checked against the range of its dtype, which a cast of a tensor is not.
+    cast = [
+        manipulation.astype(x, f, copy=False) if isinstance(x, Tensor) else asarray(x, dtype=f)
+        for x, f in zip(arrays, found, strict=False)
+    ]
+    return cast, found[ufunc.nin :]
+
+
 def _reduce(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
-    x = tensor(inputs[0])
+    x = tensor(inputs[0], result=dtype_or_none(kwargs.get("dtype")))
     axis, keepdims = kwargs.pop("axis", 0), kwargs.pop("keepdims", False)
     axis = () if not x.ndim and axis == 0 else axis  # as in NumPy
     dtype, initial, where = kwargs.pop("dtype", None), kwargs.pop("initial", None), kwargs.pop("where", True)
@@ -180,7 +224,7 @@ def _tried(name: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: d
 
 
 def _accumulate(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
-    x = tensor(inputs[0])
+    x = tensor(inputs[0], result=dtype_or_none(kwargs.get("dtype")))
     axis = one_axis(name, kwargs.pop("axis", inputs[1] if len(inputs) > 1 else 0), x.ndim)
     dtype = kwargs.pop("dtype", None)
     _plain(name, kwargs)
@@ -199,8 +243,7 @@ def _reduceat(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[st
 
 
 def _outer(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
-    beside = next((x for x in inputs if isinstance(x, Tensor)), None)
-    a, b = (tensor(x, beside) for x in inputs)
+    a, b = tensors(inputs, dtype_or_none(kwargs.get("dtype")))
     return _call(ufunc, name, (manipulation.reshape(a, (*a.shape, *(1,) * b.ndim)), b), kwargs, out)
 
 
