@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from numpy.exceptions import AxisError as AxisErrorOfNumPy
+
 
 class LazytError(Exception):
     """Base of everything that lazyt raises on purpose."""
@@ -39,8 +41,10 @@ class DistributionError(LazytError, ValueError):
     """What a distribution cannot be made of, or asked for: a parameter or a value outside its constraint."""
 
 
-class AxisError(ShapeError, IndexError):
-    """An axis that an array does not have."""
+class AxisError(ShapeError, AxisErrorOfNumPy):
+    """An axis that an array does not have; also `numpy.exceptions.AxisError`, with its `axis` and `ndim` if known."""
+
+    __str__ = Exception.__str__
 
 
 class DTypeError(LazytError, TypeError):

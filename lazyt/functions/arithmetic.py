@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import DTypeError
-from lazyt.functions.arguments import record, record_two, tensor
+import numpy as np
+
+from lazyt.errors import DTypeError, ScalarRangeError
+from lazyt.functions.arguments import record, record_two, tensor, tensors
 from lazyt.ir import dtypes
 from lazyt.ops import arithmetic as ops, elementwise as unary
 from lazyt.tracing.autocast import autocasts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lazyt.functions.arguments import ArrayLike
     from lazyt.ops.definition import OpDef
     from lazyt.runtime.tensor import Tensor
@@ -311,7 +316,21 @@ def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = 
     [-1, 0, 1]
     """
     bounds = tuple(b for b in (min, max) if b is not None)
-    return record(ops.CLIP, (x, *bounds), (min is not None, max is not None))
+    try:
+        return record(ops.CLIP, (x, *bounds), (min is not None, max is not None))
+    except ScalarRangeError:
+        least, most = _held([t for t in (x, min, max) if t is not None and type(t) is not int])
+        low, high = type(min) is int and min < least, type(max) is int and max > most
+        if not (low or high):
+            raise
+        # A bound beyond what the integer dtype holds, on its own side, bounds nothing.
+        return clip(x, None if low else min, None if high else max)
+
+
+def _held(xs: Sequence[ArrayLike]) -> tuple[int, int]:
+    """The smallest and the largest integer that the common dtype of arrays of integers holds."""
+    info = np.iinfo(functools.reduce(dtypes.promote, (t.dtype for t in tensors(xs))))
+    return int(info.min), int(info.max)
 
 
 def isclose(

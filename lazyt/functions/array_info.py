@@ -18,7 +18,7 @@ from lazyt.functions.products import matmul, vecdot
 from lazyt.functions.searching import hosts
 from lazyt.ir import dtypes
 from lazyt.ops.axes import integer, one_axis
-from lazyt.ops.definition import OpDef
+from lazyt.ops.creation import COPY
 from lazyt.tracing.autocast import autocasts, outside
 from lazyt.tracing.record import current_device
 from lazyt.tracing.tensor_state import Handle
@@ -51,8 +51,6 @@ __all__ = [
     "vecmat",
 ]
 
-_COPY = OpDef("copy", lambda b, x: x)
-
 
 def array(object: Any, dtype: Any = None, *, copy: bool | None = True, ndmin: int = 0) -> Tensor:
     """A new tensor of `object`, with at least `ndmin` dimensions; with `copy=None` a tensor is itself.
@@ -65,7 +63,7 @@ def array(object: Any, dtype: Any = None, *, copy: bool | None = True, ndmin: in
     """
     t = asarray(object, dtype=dtype)
     if t is object and copy:
-        t = record(_COPY, (t,))
+        t = record(COPY, (t,))
     return reshape(t, (*(1,) * (ndmin - t.ndim), *t.shape)) if t.ndim < ndmin else t
 
 
@@ -79,7 +77,7 @@ def copy(a: ArrayLike) -> Tensor:
     >>> x.tolist()
     [1, 2]
     """
-    return record_one(_COPY, tensor(a))
+    return record_one(COPY, tensor(a))
 
 
 def shape(a: ArrayLike) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from lazyt.config import HOST
 from lazyt.errors import DeviceError, DTypeError, ShapeError
 from lazyt.functions import dlpack
 from lazyt.functions.flat import Flat
-from lazyt.functions.host import ALONE, ARRAYS, holds_tensor, host_array, is_constant, list_dtype, tensors_in
+from lazyt.functions.host import ALONE, ARRAYS, holds_tensor, host_array, is_constant, list_dtype, refuse_foreign, tensors_in
 from lazyt.functions.joining import stack
 from lazyt.ir import dtypes
 from lazyt.runtime import memory
@@ -156,6 +156,7 @@ def _as_operand(x: Any, device: Any = None, beside: Sequence[Any] = ()) -> Tenso
     if isinstance(x, list | tuple):
         return _part(x, device, (*tensors_in(x), *beside))
     if isinstance(x, ARRAYS) or hasattr(x, "__array__"):
+        refuse_foreign(x)
         return asarray(x, device=device)
     if (number := dtypes.plain_number(x)) is not None:
         return _part(number, device, beside)

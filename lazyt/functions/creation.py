@@ -415,10 +415,10 @@ def one_hot(x: ArrayLike, /, num_classes: int = -1, *, dtype: Any = None) -> Ten
     return record(ops.ONE_HOT, (x,), (_default(dtype),), shape_of("one_hot", classes))
 
 
-def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """Coordinate arrays of a grid from vectors, as read-only views; 'xy' has the first vector along axis 1.
+def meshgrid(*arrays: ArrayLike, indexing: str = "xy", copy: bool = True) -> tuple[Tensor, ...]:
+    """Coordinate arrays of a grid from vectors; 'xy' has the first vector along axis 1.
 
-    Raises ShapeError for other ranks or another indexing. As `numpy.meshgrid`.
+    Without `copy` they are read-only views. Raises ShapeError for other ranks or another indexing. As `numpy.meshgrid`.
 
     >>> import lazyt as lt
     >>> [a.tolist() for a in lt.meshgrid(lt.asarray([1, 2]), lt.asarray([3, 4]))]
@@ -435,10 +435,11 @@ def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Tensor, ...]:
         axes[:2] = [1, 0]
     extents = [v.size for v in vectors]
     shape = tuple(extents[axes.index(i)] for i in range(rank))
-    return tuple(
+    views = (
         broadcast_to(reshape(v, tuple(v.size if i == a else 1 for i in range(rank))), shape)
         for v, a in zip(vectors, axes, strict=True)
     )
+    return tuple(record(ops.COPY, (v,)) for v in views) if copy else tuple(views)
 
 
 def indices(shape: ShapeLike, /, dtype: Any = None) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.errors import DTypeError, ScalarRangeError, ShapeError
+from lazyt.errors import DTypeError, NotSupportedError, ScalarRangeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import local, whole_array
@@ -19,6 +19,22 @@ from lazyt.tracing.trace import local, whole_array
 # What is an array as it stands; those of Python's.
 PYTHONS = (range, memoryview, bytearray, array)
 ARRAYS = (np.ndarray, np.generic, *PYTHONS)
+
+
+def is_foreign(x: Any) -> bool:
+    """Whether an array is of a subclass of NumPy's that may add a meaning to its elements: a mask, a unit, a product."""
+    return isinstance(x, np.ndarray) and type(x) is not np.ndarray and type(x) is not np.memmap
+
+
+def refuse_foreign(x: Any) -> None:
+    """NotSupportedError for an operand of such a subclass, whose meaning would be lost."""
+    if is_foreign(x):
+        what = "the data without its mask" if isinstance(x, np.ma.MaskedArray) else "its elements"
+        write = "x.filled(...) or x.data" if isinstance(x, np.ma.MaskedArray) else "numpy.asarray(x)"
+        raise NotSupportedError(
+            f"not supported: an array of class {type(x).__module__}.{type(x).__name__}, because a tensor would hold "
+            f"{what} alone; write {write}"
+        )
 
 
 def _count(a: np.ndarray[Any, Any]) -> int:
@@ -51,8 +67,14 @@ def host_array(obj: Any, dtype: np.dtype | None) -> np.ndarray[Any, Any]:
     if type(obj) is np.ndarray and dtype is None and dtypes.is_known(obj.dtype):
         return obj
     if isinstance(obj, np.ndarray | np.generic):
+        if isinstance(obj, np.ma.MaskedArray):
+            refuse_foreign(obj)
         a = np.asarray(obj)
     else:
+        if isinstance(obj, list | tuple) and obj and isinstance(obj[0], np.ndarray):
+            for o in obj:
+                if isinstance(o, np.ma.MaskedArray):
+                    refuse_foreign(o)
         try:
             a = np.asarray(obj)
         except ValueError as e:
@@ -60,8 +82,8 @@ def host_array(obj: Any, dtype: np.dtype | None) -> np.ndarray[Any, Any]:
         if dtype is None and not hasattr(obj, "__array__") and not hasattr(obj, "__array_interface__"):
             dtype = _default_of(obj, a)
     if a.dtype.kind in "OUSMmV" and a.dtype != dtypes.bfloat16:
-        if a.dtype == object and a.size and all(type(x) is int for x in a.flat):
-            raise ScalarRangeError(f"asarray: a Python integer beyond 64 bits: {max(a.flat, key=abs)}")
+        if a.dtype == object and a.size and all(type(x) is int for x in a.flat) and not _fit(a):
+            raise ScalarRangeError(f"asarray: Python integers beyond 64 bits: {min(a.flat)} to {max(a.flat)}")
         raise DTypeError(f"asarray: cannot make a tensor of {type(obj).__name__!r} with NumPy dtype {a.dtype}")
     if dtype is not None and a.dtype.kind in "iu" and a.size and a is not obj and _only_python(obj):
         _check_range(a, dtypes.as_dtype(dtype))
@@ -96,6 +118,11 @@ def tensors_in(obj: Any) -> Iterator[Handle]:
 def holds_tensor(obj: Any) -> bool:
     """Whether nested lists have a tensor in them."""
     return next(tensors_in(obj), None) is not None
+
+
+def _fit(a: np.ndarray[Any, Any]) -> bool:
+    """Whether Python's integers fit a dtype of 64 bits."""
+    return min(a.flat) >= -(1 << 63) and max(a.flat) < (1 << 63 if min(a.flat) < 0 else 1 << 64)
 
 
 def holds_array(obj: Any) -> bool:

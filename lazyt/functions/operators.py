@@ -14,7 +14,7 @@ from lazyt.functions.arithmetic import divmod as quotient_and_rest, pow as power
 from lazyt.functions.dlpack import cuda_array_interface
 from lazyt.functions.elementwise import imag_part, real_part, set_imag_part, set_real_part
 from lazyt.functions.flat import Flat, set_flat
-from lazyt.functions.host import ARRAYS
+from lazyt.functions.host import ARRAYS, is_foreign, refuse_foreign
 from lazyt.functions.manipulation import transpose
 from lazyt.functions.methods import METHODS
 from lazyt.ops.definition import OPS
@@ -78,7 +78,7 @@ def method(self, other):
     c = s.call
     if c.f is op and rewritten(tr, c, s, self, other, True):
         return self
-    if not operand(other):
+    if not written(other):
         return NotImplemented
     ext, before = tr.ext, (target_slot(tr, self), self._view, other, held_value(other))
     record_inplace(op, self, (other,))
@@ -91,6 +91,13 @@ _OPERANDS = (Tensor, float, int, complex, list, tuple, *ARRAYS)
 
 
 def _is_operand(x: Any) -> bool:
+    # NOTE: a subclass of NumPy's is asked next, for its own reflected operator.
+    return isinstance(x, _OPERANDS) and not is_foreign(x)
+
+
+def _is_written(x: Any) -> bool:
+    """As `_is_operand`, of an in-place operator: NotSupportedError where the result would be another object."""
+    refuse_foreign(x)
     return isinstance(x, _OPERANDS)
 
 
@@ -106,7 +113,7 @@ def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
         "plain": plain,
         "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "made": hooks.made,
         "input_op": INPUT, "bind_input": bind_input, "slot_of": recording.slot_of, "most": recording.MAX_BYTES,
-        "record": recording.record, "compare": record_comparison, "operand": _is_operand,
+        "record": recording.record, "compare": record_comparison, "operand": _is_operand, "written": _is_written,
         "record_inplace": inplace.record_inplace, "rewritten": rewritten, "target_slot": target_slot,
         "held_value": held_value, "note_write": note_write, "filter_traceback": filter_traceback,
     }  # fmt: skip
@@ -158,7 +165,7 @@ def _attach_pow() -> None:
         return quotient_and_rest(other, self) if _is_operand(other) else NotImplemented
 
     def update(self: Tensor, other: Any) -> Any:
-        if not _is_operand(other):
+        if not _is_written(other):
             return NotImplemented
         op, operands = power_of(self, other)
         return inplace.record_inplace(op, self, operands[1:])

@@ -56,7 +56,8 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], defau
     *choices, out = every
     if not isinstance(out, Handle):
         # The dtype of all of them: numbers that are chosen between before an array comes are as wide as with it.
-        out = full((), out, result_type(*(x.dtype if isinstance(x, Handle) else x for x in every)))
+        d = result_type(*(x.dtype if isinstance(x, Handle) else x for x in every))
+        out = full((), out, d, device=None if beside is None else beside.device)
     for c, choice in zip(reversed(conditions), reversed(choices), strict=True):
         out = where(c, choice, out)
     return out  # type: ignore[no-any-return]

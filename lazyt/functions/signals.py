@@ -11,7 +11,7 @@ from lazyt.functions import reductions
 from lazyt.functions.arguments import record, tensor, tensors
 from lazyt.functions.arithmetic import add, clip, divide, maximum, multiply, remainder, subtract
 from lazyt.functions.creation import zeros
-from lazyt.functions.elementwise import abs, conj, imag, isnan, real, sqrt
+from lazyt.functions.elementwise import abs, conj, imag, isfinite, isnan, real, sqrt
 from lazyt.functions.indexing import take
 from lazyt.functions.joining import concat, diff
 from lazyt.functions.logic import equal, logical_and, where
@@ -214,11 +214,23 @@ def interp(
         # NaN sorts last: its place is the last interval, where it stays NaN.
         i = clip(searchsorted(points, at, side="right") - 1, 0, n - 2)
         x0, y0, x1, y1 = take(points, i), take(values, i), take(points, i + 1), take(values, i + 1)
-        slope = (y1 - y0) / (x1 - x0)
-        inside = slope * (at - x0) + y0
-        inside = where(at == getitem(points, -1), last, inside)
+        if dtypes.kind(values.dtype) == "c":
+            inside = record(ops.COMPLEX, tuple(_line(at, x0, f(y0), x1, f(y1)) for f in (real, imag)))
+        else:
+            inside = _line(at, x0, y0, x1, y1)
     out = where(at < getitem(points, 0), below, inside)
     return where(at > getitem(points, -1), above, out)
+
+
+def _line(at: Tensor, x0: Tensor, y0: Tensor, x1: Tensor, y1: Tensor) -> Tensor:
+    """The line through two points; beside an infinite one as NumPy, from whichever point gives a number."""
+    slope = (y1 - y0) / (x1 - x0)
+    left, right = slope * (at - x0) + y0, slope * (at - x1) + y1
+    other = where(logical_and(isnan(right), equal(y0, y1)), y0, right)
+    other = where(equal(at, x0), y0, where(isnan(left), other, left))
+    # NOTE: at a finite point the line itself, which has a derivative.
+    found = where(isnan(at), at, where(isfinite(left), left, other))
+    return where(equal(at, x1), y1, found)
 
 
 def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, *, period: float = 2 * np.pi) -> Tensor:

@@ -8,8 +8,9 @@ import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
+from lazyt.ir.builder import broadcast_shapes
 from lazyt.ops import samples
-from lazyt.ops.definition import PRODUCT, OpDef, Operand, define, promoted, require_kind, result_type
+from lazyt.ops.definition import PRODUCT, OpDef, Operand, define, node_of, promoted, require_kind, result_type
 from lazyt.ops.elementwise import complex_call, constant, float_of, work_dtype
 
 if TYPE_CHECKING:
@@ -259,10 +260,11 @@ CLIP = define(
 
 def _isclose(b: Builder, x: Operand, y: Operand, rtol: Operand, atol: Operand, equal_nan: bool) -> Node:
     d = work_dtype(float_of(result_type(x, y)))
-    p, q = promoted(b, "isclose", x, y, dtype=d)
+    real = dtypes.real_of(d)
+    p, q, r, a = (node_of(b, t, e) for t, e in ((x, d), (y, d), (rtol, real), (atol, real)))
+    shape = broadcast_shapes(b, "isclose", p.shape, q.shape, r.shape, a.shape)
+    p, q, r, a = (b.expand_to(n, shape) for n in (p, q, r, a))
     size = b.abs(q)
-    real = size.dtype
-    r, a = (b.expand_to(promoted(b, "isclose", t, dtype=real)[0], q.shape) for t in (rtol, atol))
     # inf - inf is NaN and fails the test; equal infinities pass by eq; inf bounds no finite difference.
     near = b.and_(b.le(b.abs(b.sub(p, q)), b.add(a, b.mul(r, size))), _finite(b, q))
     near = b.or_(near, b.eq(p, q))

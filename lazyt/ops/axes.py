@@ -23,7 +23,9 @@ def one_axis(name: str, axis: object, ndim: int) -> int:
     """A non-negative axis below `ndim`; AxisError otherwise."""
     a = integer(name, "axis", axis)
     if not -ndim <= a < ndim:
-        raise AxisError(f"{name}: axis {a} is out of bounds for an array of {ndim} dimensions")
+        error = AxisError(f"{name}: axis {a} is out of bounds for an array of {ndim} dimensions")
+        error.axis, error.ndim = a, ndim
+        raise error
     return a % ndim
 
 

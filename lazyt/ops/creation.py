@@ -11,7 +11,7 @@ from lazyt.ir import dtypes
 from lazyt.ir.extents import maximum
 from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
-from lazyt.ops.definition import Operand, define, node_of, require_kind, result_type
+from lazyt.ops.definition import OpDef, Operand, define, node_of, require_kind, result_type, written
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 
 def _full(b: Builder, value: Operand, dtype: np.dtype, ints: Shape) -> Node:
-    v = node_of(b, value, dtype)
+    v = written(b, "full", value, dtype)
     if v.shape != ():
         raise ShapeError(f"full: a 0-d fill value is required, got shape {tuple(map(hint, v.shape))}")
     return b.expand_to(v, ints)
 
 
+COPY = OpDef("copy", lambda b, x: x)
 FULL = define("full", _full, numpy=np.full, samples=samples.calls(
     ((2, 3), 1.5, {"dtype": np.float32}), ((), 3), ((0, 2), True), ((2,), 7, {"dtype": np.uint8}), (3, 2),
 ))  # fmt: skip

@@ -84,6 +84,13 @@ def node_of(b: Builder, x: Operand, dtype: np.dtype) -> Node:
     return b.constant(x, dtype)
 
 
+def written(b: Builder, name: str, x: Operand, dtype: np.dtype) -> Node:
+    """`x` as a node of the dtype of what it is written into; DTypeError where its imaginary part would be lost."""
+    if dtypes.kind(dtype) != "c" and dtypes.kind(result_type(x)) == "c":
+        raise DTypeError(f"{name}: a complex value cannot be written into an array of dtype {dtype}")
+    return node_of(b, x, dtype)
+
+
 def result_type(*xs: Operand | np.dtype) -> np.dtype:
     """The promoted dtype of arrays (nodes, dtypes) and Python scalars, which are weak (NEP 50)."""
     strong = [x if isinstance(x, np.dtype) else x.dtype for x in xs if isinstance(x, Node | np.dtype)]

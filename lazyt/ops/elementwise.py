@@ -230,6 +230,12 @@ def _sign(b: Builder, x: Operand) -> Node:
     v = node_of(b, x, d)
     if dtypes.kind(d) != "c":
         return b.sign(v)
+    # Beside an infinite part the other is nothing, unless it is infinite too: that has no sign.
+    parts = b.real(v), b.imag(v)
+    infinite = [b.isinf(p) for p in parts]
+    signs = [b.select(i, b.sign(p), constant(b, 0, p)) for i, p in zip(infinite, parts, strict=True)]
+    one = b.and_(b.or_(*infinite), b.not_(b.and_(*infinite)))
+    v = b.select(one, b.complex(*signs), v)
     size = b.abs(v)
     zero = constant(b, 0, v)
     return b.select(b.eq(v, zero), zero, b.div(v, b.complex(size, b.expand_to(constant(b, 0, size), size.shape))))

@@ -18,7 +18,7 @@ from lazyt.ir.graph import Node, Shape, shape_text
 from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.axes import one_axis
-from lazyt.ops.definition import OpDef, Operand, define, node_of, result_type
+from lazyt.ops.definition import OpDef, Operand, define, node_of, result_type, written
 from lazyt.ops.logic import truth
 from lazyt.ops.manipulation import node
 
@@ -114,7 +114,7 @@ def _put(name: str, mode: str) -> OpDef:
         inner = found[0].shape
         others = [d for i, d in enumerate(v.shape) if i not in axes]
         target = (*others[:at], *inner, *others[at:])
-        u = spread(b, name, node_of(b, value, v.dtype), target)
+        u = spread(b, name, written(b, name, value, v.dtype), target)
         u = b.permute(u, (*range(at, at + len(inner)), *range(at), *range(at + len(inner), len(target))))
         return b.scatter(v, u, found, axes, mode)
 
@@ -142,7 +142,7 @@ def _add_to_slice(b: Builder, x: Operand, value: Operand, spec: Spec, ints: Shap
     """x with `value` added to what `getitem` reads."""
     v = node(b, x)
     seen = _getitem(b, v, spec, ints, offsets)
-    total = b.add(seen, spread(b, "add_at", node_of(b, value, v.dtype), seen.shape))
+    total = b.add(seen, spread(b, "add_at", written(b, "add_at", value, v.dtype), seen.shape))
     return _setitem(b, v, total, spec, ints, offsets)
 
 
@@ -159,7 +159,7 @@ def _mask_put(b: Builder, x: Operand, mask: Operand, value: Operand) -> Node:
             texts = f"{shape_text(tuple(map(hint, m.shape)))} and {shape_text(tuple(map(hint, v.shape)))}"
             raise ShapeError(f"mask_put: the shapes of mask and array do not match: {texts}")
     wide = b.expand(b.reshape(m, (*m.shape, *(1 for _ in v.shape[m.ndim :]))), v.shape)
-    u = spread(b, "mask_put", node_of(b, value, v.dtype), v.shape)
+    u = spread(b, "mask_put", written(b, "mask_put", value, v.dtype), v.shape)
     return b.select(wide, u, v)
 
 
@@ -217,7 +217,7 @@ def _put_along(name: str, mode: str, **more: Any) -> OpDef:
         v, i = node(b, x), node(b, indices)
         a = one_axis(name, axis, v.ndim)
         i = _spread_others(b, name, i, a, v)
-        u = spread(b, name, node_of(b, values, v.dtype), i.shape)
+        u = spread(b, name, written(b, name, values, v.dtype), i.shape)
         return b.scatter(v, u, _along(b, name, i, v, a), tuple(range(v.ndim)), mode)
 
     return define(name, lower, saves=(1,), fallible=True, **more)
@@ -260,7 +260,7 @@ def _scatter_add(b: Builder, x: Operand, indices: Operand, values: Operand, axis
     ):
         texts = f"{shape_text(tuple(map(hint, i.shape)))} and {shape_text(tuple(map(hint, v.shape)))}"
         raise ShapeError(f"scatter_add: the indices must not be larger than the array beyond axis {a}: {texts}")
-    u = spread(b, "scatter_add", node_of(b, values, v.dtype), i.shape)
+    u = spread(b, "scatter_add", written(b, "scatter_add", values, v.dtype), i.shape)
     return b.scatter(v, u, _along(b, "scatter_add", i, v, a), tuple(range(v.ndim)), "add")
 
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from lazyt.errors import ShapeError
 from lazyt.ir.graph import Node, Shape, shape_text
-from lazyt.ir.symbolic import hint, product
+from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.axes import one_axis
-from lazyt.ops.definition import Operand, define, node_of, result_type
+from lazyt.ops.definition import Operand, define, node_of, result_type, written
 from lazyt.ops.manipulation import node
 
 if TYPE_CHECKING:
@@ -220,12 +220,12 @@ def _pad(b: Builder, x: Operand, value: Operand, mode: str, axes: tuple[int, ...
     if mode == "constant":
         lo = tuple(pairs[i][0] if i in pairs else 0 for i in range(v.ndim))
         shape = tuple(d + pairs[i][0] + pairs[i][1] if i in pairs else d for i, d in enumerate(v.shape))
-        fill = node_of(b, value, v.dtype)
+        fill = written(b, "pad", value, v.dtype)
         if fill.shape:
             raise ShapeError(f"pad: a 0-d constant is required, got shape {shape_text(_hints(fill.shape))}")
         return b.pad(v, lo, shape, fill) if pairs else v
     for axis, (before, after) in pairs.items():
-        if hint(product(v.shape)) == 0:
+        if hint(v.shape[axis]) == 0:
             raise ShapeError(f"pad: mode {mode!r} cannot extend the shape {shape_text(_hints(v.shape))}")
         v = b.concat(_sides(b, v, axis, before, after, mode), axis)
     return v

@@ -9,13 +9,13 @@ import numpy as np
 from lazyt.errors import DTypeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import broadcast_shapes
+from lazyt.ir.graph import Node
 from lazyt.ops import samples
 from lazyt.ops.arithmetic import SHAPES
 from lazyt.ops.definition import OpDef, Operand, define, node_of, promoted, require_kind, result_type
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
-    from lazyt.ir.graph import Node
 
 
 def truth(b: Builder, x: Operand) -> Node:
@@ -24,8 +24,32 @@ def truth(b: Builder, x: Operand) -> Node:
     return v if v.dtype == dtypes.bool_ else b.ne(v, b.constant(0, v.dtype))
 
 
+_TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def is_mixed(x: Operand, y: Operand) -> bool:
+    """Whether these are signed integers beside uint64, whose common dtype, float64, does not hold them all."""
+    if not (isinstance(x, Node) and isinstance(y, Node)):
+        return False
+    kinds = {dtypes.kind(x.dtype), dtypes.kind(y.dtype)}
+    return kinds == {"i", "u"} and dtypes.uint64 in (x.dtype, y.dtype)
+
+
+def _mixed(b: Builder, name: str, prim: str, x: Node, y: Node) -> Node:
+    """A comparison of signed integers with uint64: what is below 0 is less, the others compare as uint64."""
+    if dtypes.kind(x.dtype) == "u":
+        x, y, prim = y, x, _TURNED[prim]
+    shape = broadcast_shapes(b, name, x.shape, y.shape)
+    signed, unsigned = b.expand_to(b.cast(x, dtypes.int64), shape), b.expand_to(y, shape)
+    below = b.lt(signed, b.constant(0, dtypes.int64))
+    found = b.elementwise(prim, b.cast(signed, dtypes.uint64), unsigned)
+    return b.or_(below, found) if prim in ("lt", "le", "ne") else b.and_(b.not_(below), found)
+
+
 def _comparison(name: str, prim: str, ref: Any, kinds: str = "biuf") -> OpDef:
     def lower(b: Builder, x: Operand, y: Operand) -> Node:
+        if is_mixed(x, y):
+            return _mixed(b, name, prim, x, y)
         d = result_type(x, y)
         require_kind(name, d, kinds, "a real dtype")
         return b.elementwise(prim, *promoted(b, name, x, y, dtype=d))
@@ -38,7 +62,7 @@ def _comparison(name: str, prim: str, ref: Any, kinds: str = "biuf") -> OpDef:
         low=0,
         high=3,
         scalars=(1,),
-        mixed=((np.int32, np.float32),),
+        mixed=((np.int32, np.float32), (np.int64, np.uint64), (np.uint64, np.int8)),
     )
     return define(name, lower, numpy=ref, samples=sample, errors=errors, differentiable=False)
 

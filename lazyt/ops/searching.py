@@ -10,6 +10,7 @@ from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
 from lazyt.ops import samples
 from lazyt.ops.definition import Operand, define, node_of, require_kind, result_type
+from lazyt.ops.logic import is_mixed
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -55,9 +56,13 @@ SEARCHSORTED = define(
 
 
 def isin(b: Builder, x1: Operand, x2: Operand, invert: bool) -> Node:
-    d = result_type(x1, x2)
+    mixed = is_mixed(x1, x2)
+    d = dtypes.uint64 if mixed else result_type(x1, x2)
     v, w = node_of(b, x1, d), node_of(b, x2, d)
     (found,) = b.opaque("isin", (v, w), (), [(v.shape, dtypes.bool_)])
+    if mixed:
+        # As uint64 a negative number is 2**63 or more, which no signed one is.
+        found = b.and_(found, b.ge(b.cast(v, dtypes.int64), b.constant(0, dtypes.int64)))
     return b.not_(found) if invert else found
 
 

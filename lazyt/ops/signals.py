@@ -8,7 +8,7 @@ import numpy as np
 
 from lazyt.ir import dtypes
 from lazyt.ops import samples
-from lazyt.ops.definition import PRODUCT, Operand, define, node_of, result_type
+from lazyt.ops.definition import PRODUCT, OpDef, Operand, define, node_of, result_type
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -48,3 +48,6 @@ _CALLS = tuple(
     for before, after in ((0, 0), (2, 2), (1, 0))
 )
 SLIDING_DOT = define("sliding_dot", sliding_dot, saves=PRODUCT, numpy=_numpy, samples=samples.calls(*_CALLS))
+
+# Of two arrays of one shape and dtype.
+COMPLEX = OpDef("complex", lambda b, x, y: b.complex(x, y))

@@ -405,7 +405,7 @@ def _pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> A
 
 
 def _meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
-    return NotImplemented if sparse else creation.meshgrid(*xi, indexing=indexing)
+    return NotImplemented if sparse else creation.meshgrid(*xi, indexing=indexing, copy=copy)
 
 
 def _reshape(a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> Any:

@@ -11,7 +11,7 @@ from lazyt.errors import ArgumentError, DTypeError, IndexOutOfRange, NotSupporte
 from lazyt.functions import arithmetic, indexing, logic, manipulation, products, statistics
 from lazyt.functions.arguments import dtype_or_none, tensor, tensors
 from lazyt.functions.conversion import asarray
-from lazyt.functions.host import PYTHONS
+from lazyt.functions.host import PYTHONS, is_foreign, refuse_foreign
 from lazyt.functions.numpy_calls import record_numpy, record_ufunc, resolved, ufunc_name
 from lazyt.functions.protocols import reducing
 from lazyt.functions.protocols.table import PUBLIC
@@ -63,6 +63,10 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
         where = kwargs.get("where", True)
         operands = (inputs[0], *inputs[2:]) if method == "at" else inputs  # the second says where: it may be a slice
         if not all(map(is_ours, operands)) or not all(o is None or is_ours(o) for o in out or ()) or not is_ours(where):
+            # A subclass with a protocol of its own is asked next; others have none that knows tensors.
+            for x in (*operands, *(out or ())):
+                if is_foreign(x) and type(x).__array_ufunc__ is np.ndarray.__array_ufunc__:
+                    refuse_foreign(x)
             return NotImplemented
         name = ufunc_name(ufunc) + ("" if method == "__call__" else f".{method}")
         if method == "at":
@@ -90,6 +94,10 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
 _LOOP = frozenset(("axes", "axis", "extobj", "keepdims", "sig", "signature"))
 
 
+# The axes of a product of matrices, or of vectors by one, that it has anyway.
+_OWN_AXES = ([(-2, -1)] * 3, [(-1,), (-2, -1), (-1,)])
+
+
 def _plain(name: str, kwargs: dict[str, Any]) -> None:
     """Drop the options that change nothing here; refuse the others by name."""
     for k, harmless in (("order", ("K", "C", "A", "F")), ("subok", (True, False))):
@@ -108,6 +116,8 @@ def _call(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, A
         return through_numpy(ufunc, inputs, kwargs, name)
     dtype, casting = kwargs.pop("dtype", None), kwargs.pop("casting", "same_kind")
     axis = {"axis": kwargs.pop("axis")} if ufunc is np.vecdot and "axis" in kwargs else {}
+    if ufunc is np.matmul and kwargs.get("axes") in _OWN_AXES:
+        del kwargs["axes"]  # as `array @= tensor` says
     _plain(name, kwargs)
     made: tuple[np.dtype, ...] = ()
     if dtype is not None or out is not None or casting != "same_kind":
