@@ -168,8 +168,8 @@ def embedding_bag(
 def _reduced(rows: Tensor, counts: Tensor, mode: str, axis: int) -> Tensor:
     """The rows that count along an axis as one; 0 where none does."""
     n = sum(counts.astype(rows.dtype), axis=axis)
-    if mode == "max":
+    if mode == "max" and rows.shape[axis]:
         top = max(where(counts, rows, -math.inf), axis=axis)
         return where(greater(n, 0), top, 0.0)
     total = sum(where(counts, rows, 0.0), axis=axis)
-    return total if mode == "sum" else total / maximum(n, 1.0)
+    return total if mode != "mean" else total / maximum(n, 1.0)

@@ -113,7 +113,9 @@ def batch_norm(
 
 
 def _update(op: OpDef, x: Any, mean: Any, var: Any, momentum: Any) -> None:
-    """Move the running statistics, in place and beside the gradients."""
+    """Move the running statistics, in place and beside the gradients; a batch of nothing has none to move to."""
+    if 0 in x.shape:
+        return
     m = float(momentum) if type(momentum) in (int, float) else momentum
     before = set_grad_mode(False)
     try:

@@ -213,6 +213,11 @@ ADAGRAD = optimizer(
 # Gradients of all parameters at once
 
 
+def _counted(b: Builder, x: Node) -> Node:
+    """1 for what is not 0."""
+    return b.cast(b.ne(x, b.constant(0, x.dtype)), x.dtype)
+
+
 def norm(b: Builder, *operands: Any) -> Node:
     """The p-norm of all elements of all operands, in the working dtype of the first."""
     *grads, p = operands
@@ -221,15 +226,20 @@ def norm(b: Builder, *operands: Any) -> Node:
     for g in grads:
         size = b.abs(b.cast(g, work))
         work = size.dtype
-        if p == math.inf:
-            parts.append(reduce(b, "max", size, range(g.ndim)))
+        if abs(p) == math.inf:
+            parts.append(reduce(b, "max" if p > 0 else "min", size, range(g.ndim)))
+        elif p == 0:
+            parts.append(reduce(b, "sum", _counted(b, size), range(g.ndim)))
         else:
             power = b.mul(size, size) if p == 2 else size if p == 1 else b.pow(size, b.constant(p, work))
             parts.append(reduce(b, "sum", power, range(g.ndim)))
+    if p == 0:
+        parts = [_counted(b, x) for x in parts]  # PyTorch's norm of the norms
+    join = {math.inf: b.maximum, -math.inf: b.minimum}.get(p, b.add)
     total = parts[0]
     for x in parts[1:]:
-        total = b.maximum(total, x) if p == math.inf else b.add(total, x)
-    if p in (1, math.inf):
+        total = join(total, x)
+    if p in (0, 1) or abs(p) == math.inf:
         return total
     out: Node = b.sqrt(total) if p == 2 else b.pow(total, b.constant(1 / p, work))
     return out

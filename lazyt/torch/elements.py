@@ -157,7 +157,14 @@ def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> 
 
 
 def _weighted(x: Any, y: Any, beta: Any, alpha: Any) -> Tensor:
-    return (x if beta == 1 else beta * x) + (y if alpha == 1 else alpha * y)  # type: ignore[no-any-return]
+    return _times(beta, x) + _times(alpha, y)  # type: ignore[no-any-return]
+
+
+def _times(factor: Any, x: Any) -> Any:
+    """factor * x; zeros for a factor of 0, whatever x holds, with a gradient of 0."""
+    if type(factor) in (int, float) and factor == 0:
+        return lt.where(lt.zeros((), dtype=lt.bool, device=x.device), x, 0)
+    return x if type(factor) in (int, float) and factor == 1 else factor * x
 
 
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:

@@ -73,8 +73,14 @@ __all__ = [
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
-    """Tensors one behind the other along an axis."""
-    return lt.concat(tensors, axis=dim)
+    """Tensors one behind the other along an axis; a vector of nothing goes with any shape."""
+    several = list(tensors)
+    rest = [t for t in several if getattr(t, "shape", None) != (0,)]
+    if not rest or len(rest) == len(several):
+        return lt.concat(several, axis=dim)
+    # NOTE: its dtype counts, as in PyTorch.
+    d = lt.result_type(*several)
+    return lt.concat([lt.astype(t, d, copy=False) for t in rest], axis=dim)
 
 
 def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
