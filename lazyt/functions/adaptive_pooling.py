@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record, record_many, tensor
 from lazyt.functions.pooling import max_pool1d, max_pool2d, max_pool3d
-from lazyt.functions.windows import each
+from lazyt.functions.windows import check_extents, each
 from lazyt.ops import adaptive_pooling as ops
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def _counts(name: str, t: Tensor, rank: int, output_size: Counts) -> tuple[int, 
         raise ShapeError(f"{name}: output_size is one or {rank} integers, at least 1, or None, got {output_size!r}")
     if len(given) == 1:
         given *= rank
+    check_extents(name, given)
     return each(name, "output_size", tuple(n or 0 for n in given), rank, 0)
 
 

@@ -426,6 +426,10 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     return tuple(record_view(indexing.UNSTACK, t, statics, (), (i,)) for i in range(t.shape[a]))
 
 
+# Sections beyond an axis's extent are tensors without an element: more of them are taken for a mistake.
+_EMPTY_PARTS = 1 << 20
+
+
 def _split(name: str, x: ArrayLike, sections: int | Sequence[int], axis: int, even: bool) -> tuple[Tensor, ...]:
     t = tensor(x)
     a = one_axis(name, axis, t.ndim)
@@ -434,6 +438,8 @@ def _split(name: str, x: ArrayLike, sections: int | Sequence[int], axis: int, ev
         if sections <= 0:
             raise ShapeError(f"{name}: at least one section is required, got {sections}")
         size, more = divmod(n, sections)
+        if sections > n + _EMPTY_PARTS:
+            raise ShapeError(f"{name}: {sections} sections of axis {a} of extent {n}: nearly all would be empty")
         if even and more:
             raise ShapeError(f"{name}: axis {a} of extent {n} does not divide into {sections} equal sections")
         bounds = [i * size + min(i, more) for i in range(sections + 1)]

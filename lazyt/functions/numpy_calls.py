@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import AutogradError, DTypeError
+from lazyt.errors import AutogradError, DTypeError, ShapeError
 from lazyt.functions.arguments import tensor
 from lazyt.ir import dtypes
 from lazyt.ops.numpy_calls import Call, Nest, Place, flattened, kinds_of, operation
@@ -100,8 +100,16 @@ def record_ufunc(ufunc: np.ufunc, operands: Sequence[Any]) -> Any:
             kinds.append(t.dtype)
             shapes.add(t.shape)
     call, casts, made = _as_step(ufunc, tuple(kinds))
-    shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+    shape = shapes.pop() if len(shapes) == 1 else common_shape(call.name, *shapes)
     return record_call(call, given, casts, [(shape, d) for d in made])
+
+
+def common_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that several broadcast to; ShapeError where they do not."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ShapeError(f"{name}: shapes {' and '.join(map(str, shapes))} do not broadcast") from None
 
 
 @lru_cache(maxsize=1024)

@@ -183,7 +183,7 @@ def _by_count(
     def pick(index: Tensor) -> Tensor:
         # An empty lane has no element: its first stands in, and is replaced.
         at = clip(clip(index, None, last), 0, None)
-        at = reshape(broadcast_to(at, full), (-1, *lanes))
+        at = reshape(broadcast_to(at, full), (q.size, *lanes))
         return reshape(moveaxis(take_along_axis(s, moveaxis(at, 0, -1), axis=-1), -1, 0), full)
 
     index = clip(astype(before, dtypes.int64), 0, None)

@@ -14,6 +14,7 @@ from lazyt.functions.arguments import record, tensor
 from lazyt.functions.joining import repeat
 from lazyt.functions.resampling_tables import nearest, tables
 from lazyt.functions.subscript import getitem
+from lazyt.functions.windows import check_extents
 from lazyt.ir import dtypes
 from lazyt.ops.axes import integer
 from lazyt.ops.resampling import RESAMPLE
@@ -148,6 +149,7 @@ def _sizes(
         scales = (None,) * rank if recompute else tuple(map(float, each))
     if any(n < 1 for n in counts):
         raise ShapeError(f"{name}: the result has extents of at least 1, got {counts} for shape {t.shape}")
+    check_extents(name, counts)
     return counts, scales
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import DTypeError, ShapeError
+from lazyt.errors import DTypeError, IndexOutOfRange, OutOfMemory, ShapeError
 from lazyt.functions.arguments import adopted, at_hand, record, shape_of, tensor, tensors
 from lazyt.functions.arithmetic import clip, floor_divide, remainder
 from lazyt.functions.creation import arange, diag
@@ -189,9 +189,13 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None) -> Tensor:
     if type(gone) is int and -n <= gone < n:
         t, a = (in_one_axis(t), 0) if axis is None else (t, axis)
         return concat([_part(t, a, 0, gone % n), _part(t, a, gone % n + 1, n)], axis=a)
+    try:
+        left = np.delete(np.arange(n), gone)
+    except IndexError as e:
+        raise IndexOutOfRange(f"delete: {e}") from None
     if at_hand(t):
         return adopted(np.delete(t._array("delete"), gone, axis=axis))
-    return take(t, np.delete(np.arange(n), gone), axis=axis)
+    return take(t, left, axis=axis)
 
 
 def _fitted(v: Tensor, t: Tensor, axis: int, count: int) -> Tensor:
@@ -215,6 +219,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     where = np.arange(n)[where] if isinstance(where, slice) else np.asarray(where)
     if where.dtype == np.bool_:
         where = np.flatnonzero(where)
+    dtypes.check_imaginary("insert", v.dtype, t.dtype)
     v = astype(v, t.dtype, copy=False)
     v = reshape(v, (*(1,) * (t.ndim - v.ndim), *v.shape))
     if not where.ndim:
@@ -227,7 +232,10 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
         start = where + n if where < 0 else where
         parts = [_part(t, a, 0, start), _fitted(v, t, a, count), _part(t, a, start, n)]
         return concat(parts, axis=a)
-    order = np.insert(np.arange(n), where, -1 - np.arange(count))
+    try:
+        order = np.insert(np.arange(n), where, -1 - np.arange(count))
+    except IndexError as e:
+        raise IndexOutOfRange(f"insert: {e}") from None
     return take(concat([t, _fitted(v, t, a, count)], axis=a), np.where(order < 0, n - 1 - order, order), axis=a)
 
 
@@ -441,7 +449,10 @@ class _Grid:
         self._dense = dense
 
     def __getitem__(self, key: Any) -> Any:
-        found = (np.mgrid if self._dense else np.ogrid)[key]
+        try:
+            found = (np.mgrid if self._dense else np.ogrid)[key]
+        except (MemoryError, ValueError) as error:
+            raise OutOfMemory(f"{'mgrid' if self._dense else 'ogrid'}: {error}") from None
         return tensor(found) if isinstance(found, np.ndarray) else tuple(map(tensor, found))
 
 

@@ -17,6 +17,7 @@ from lazyt.functions.indexing import take, take_along_axis
 from lazyt.functions.joining import stack
 from lazyt.functions.logic import logical_not, logical_or, where
 from lazyt.functions.manipulation import astype, broadcast_to, expand_dims, moveaxis, reshape
+from lazyt.functions.numpy_calls import common_shape
 from lazyt.functions.searching import host
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
@@ -78,7 +79,7 @@ def choose(a: ArrayLike, choices: Any, *, mode: str = "raise") -> Tensor:
         raise DTypeError(f"choose: integers are required to choose by, got {t.dtype}")
     # Beside each other, not beside the indices, whose dtype says nothing of them.
     every = [c if isinstance(g, Handle) else c.to(device=t.device) for g, c in zip(choices, tensors(choices), strict=True)]
-    shape = np.broadcast_shapes(t.shape, *(c.shape for c in every))
+    shape = common_shape("choose", t.shape, *(c.shape for c in every))
     table = stack([broadcast_to(c, shape) for c in every])
     index = astype(broadcast_to(t, shape), dtypes.int64)
     if mode == "wrap":
@@ -121,6 +122,7 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
     out: Any = 0
     for c, f in zip(conditions, funclist, strict=True):
         value = f(t, *args, **kw) if callable(f) else f
+        dtypes.check_imaginary("piecewise", tensor(value, t).dtype, t.dtype)
         out = where(c, value if isinstance(value, int | float | complex) else astype(tensor(value, t), t.dtype), out)
     return astype(broadcast_to(out, t.shape), t.dtype, copy=False)
 

@@ -109,6 +109,12 @@ def promote_weak(dtype: np.dtype, scalar: type) -> np.dtype:
     return complex64 if dtype in (float16, bfloat16, float32) else complex128
 
 
+def check_imaginary(name: str, value: np.dtype, target: np.dtype) -> None:
+    """DTypeError where complex values would be written into an array of real ones."""
+    if kind(value) == "c" and kind(target) != "c":
+        raise DTypeError(f"{name}: a complex value cannot be written into an array of dtype {target}")
+
+
 def plain_number(x: object) -> float | complex | None:
     """The number that an instance of a subclass of Python's types is (an IntEnum); None for all else.
 

@@ -212,7 +212,7 @@ class Reads(Arithmetic):
 
     def _nothing(self, x: Array, places: Sequence[Affine | None]) -> Array:
         """The read of an index that takes no value."""
-        extents = {t[0].place: t[0].extent for p in places if p is not None for t in p.terms}
+        extents = {t[0].place: t[0].extent for p in places if isinstance(p, Affine) for t in p.terms}
         rest = [n for n, p in zip(x.node.shape[x.frame :], places, strict=False) if p is None]
         rest += x.node.shape[x.frame + len(places) :]
         shape = (*(extents.get(i, 1) for i in range(len(self.axes))), *rest)

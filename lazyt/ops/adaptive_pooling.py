@@ -30,8 +30,10 @@ Sizes = tuple[int, ...]
 
 def widest(extent: int, count: int) -> int:
     """The size of the largest of `count` windows over an extent."""
-    ends = ((i * extent // count, -(-(i + 1) * extent // count)) for i in range(count))
-    return max((end - start for start, end in ends), default=0)
+    # Windows begin at each fraction of an element once in a period: the last fraction reaches furthest.
+    g = math.gcd(extent, count)
+    whole, parts = extent // g, count // g
+    return (whole + 2 * parts - 2) // parts
 
 
 def check_adaptive(name: str, x: Node, rank: int) -> None:

@@ -262,7 +262,9 @@ def _isclose(b: Builder, x: Operand, y: Operand, rtol: Operand, atol: Operand, e
     d = work_dtype(float_of(result_type(x, y)))
     real = dtypes.real_of(d)
     p, q, r, a = (node_of(b, t, e) for t, e in ((x, d), (y, d), (rtol, real), (atol, real)))
-    shape = broadcast_shapes(b, "isclose", p.shape, q.shape, r.shape, a.shape)
+    shape = broadcast_shapes(b, "isclose", p.shape, q.shape)
+    for t in (r, a):
+        shape = broadcast_shapes(b, "isclose", shape, t.shape)
     p, q, r, a = (b.expand_to(n, shape) for n in (p, q, r, a))
     size = b.abs(q)
     # inf - inf is NaN and fails the test; equal infinities pass by eq; inf bounds no finite difference.

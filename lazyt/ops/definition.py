@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.errors import DTypeError
+from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak, broadcast_shapes
-from lazyt.ir.graph import Node
+from lazyt.ir.graph import Node, Shape, shape_text
 from lazyt.ir.records import dataclass
+from lazyt.ir.symbolic import guarded
 
 Operand = Node | Weak | bool | int | float | complex
 Lower = Callable[..., "Node | tuple[Node, ...]"]
@@ -86,8 +87,7 @@ def node_of(b: Builder, x: Operand, dtype: np.dtype) -> Node:
 
 def written(b: Builder, name: str, x: Operand, dtype: np.dtype) -> Node:
     """`x` as a node of the dtype of what it is written into; DTypeError where its imaginary part would be lost."""
-    if dtypes.kind(dtype) != "c" and dtypes.kind(result_type(x)) == "c":
-        raise DTypeError(f"{name}: a complex value cannot be written into an array of dtype {dtype}")
+    dtypes.check_imaginary(name, result_type(x), dtype)
     return node_of(b, x, dtype)
 
 
@@ -112,6 +112,15 @@ def promoted(b: Builder, name: str, *xs: Operand, dtype: np.dtype | None = None)
     nodes = [node_of(b, x, d) for x in xs]
     shape = broadcast_shapes(b, name, *(n.shape for n in nodes))
     return tuple(b.expand_to(n, shape) for n in nodes)
+
+
+def fitted(b: Builder, name: str, what: str, x: Node, shape: Shape) -> Node:
+    """x broadcast to a shape; ShapeError `name: what of shape ...` where that would be a greater one."""
+    wanted = [guarded(d) for d in shape[len(shape) - x.ndim :]] if x.ndim <= len(shape) else None
+    if wanted is None or any(guarded(d) not in (1, n) for d, n in zip(x.shape, wanted, strict=True)):
+        old, new = (shape_text(tuple(guarded(d) for d in s)) for s in (x.shape, shape))
+        raise ShapeError(f"{name}: {what} of shape {old} does not broadcast to {new}")
+    return b.expand_to(x, shape)
 
 
 def require_kind(name: str, dtype: np.dtype, kinds: str, what: str) -> None:

@@ -14,7 +14,7 @@ from lazyt.ir.extents import minimum
 from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.axes import Axis, many_axes
-from lazyt.ops.definition import OpDef, Operand, define, node_of, require_kind, result_type
+from lazyt.ops.definition import OpDef, Operand, define, fitted, node_of, require_kind, result_type
 from lazyt.ops.elementwise import float_of
 from lazyt.ops.linear import matmul_nodes, sizes_text
 from lazyt.ops.reductions import reduce, root
@@ -300,12 +300,7 @@ def _tolerance(b: Builder, name: str, v: Node, rtol: tuple[Operand, ...]) -> tup
         return ()
     require_kind(name, result_type(*rtol), "iuf", "a real number dtype for rtol")
     r = node_of(b, rtol[0], dtypes.float64)
-    batch = v.shape[:-2]
-    if r.ndim > len(batch):
-        raise ShapeError(
-            f"{name}: rtol of shape {sizes_text(r.shape)} for matrices stacked in shape {sizes_text(batch)}"
-        )
-    return (b.stop(b.expand_to(r, batch)),)
+    return (b.stop(fitted(b, name, "rtol", r, v.shape[:-2])),)
 
 
 def pinv(b: Builder, x: Operand, *rtol: Operand) -> Node:
@@ -389,6 +384,9 @@ def _power_apart(b: Builder, x: Node, power: float, at: float, value: float) -> 
 def norm_over(b: Builder, v: Node, axes: tuple[int, ...], order: float, keepdims: bool) -> Node:
     """The vector norm over `axes`."""
     if math.isinf(order):
+        if order > 0 and not all([b.at_least(v.shape[a], 1) for a in axes]):
+            # As in NumPy the largest of no magnitudes is 0.
+            return reduce(b, "sum", b.abs(v), axes, keepdims)
         return reduce(b, "max" if order > 0 else "min", b.abs(v), axes, keepdims)
     if order == 0:
         there = b.ne(v, b.expand_to(b.constant(0, v.dtype), v.shape))
@@ -446,11 +444,13 @@ def matrix_norm(b: Builder, x: Operand, keepdims: bool, order: float | str) -> N
     elif order in (2, -2, "nuc"):
         outputs = [((*v.shape[:-2], smaller(v)), dtypes.real_of(v.dtype))]
         (s,) = b.opaque("linalg_svdvals", (v,), (), outputs)
-        y = reduce(b, {2: "max", -2: "min", "nuc": "sum"}[order], s, (s.ndim - 1,))
+        largest = "max" if b.at_least(s.shape[-1], 1) else "sum"
+        y = reduce(b, {2: largest, -2: "min", "nuc": "sum"}[order], s, (s.ndim - 1,))
     elif order in (1, -1, math.inf, -math.inf):
         summed, rest = (rows, rows) if order in (1, -1) else (cols, rows)
         sums = reduce(b, "sum", b.abs(v), (summed,))
-        y = reduce(b, "max" if float(order) > 0 else "min", sums, (rest,))
+        none = float(order) > 0 and not b.at_least(sums.shape[rest], 1)
+        y = reduce(b, "sum" if none else "max" if float(order) > 0 else "min", sums, (rest,))
     else:
         raise ShapeError(f"linalg.matrix_norm: ord is 'fro', 'nuc', 1, 2 or inf, or its negative, got {order!r}")
     y = b.reshape(y, (*y.shape, 1, 1)) if keepdims else y

@@ -12,7 +12,7 @@ from lazyt.ir.graph import Node
 from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.activations import softplus
-from lazyt.ops.definition import OpDef, Operand, define, node_of, promoted, require_kind, result_type
+from lazyt.ops.definition import OpDef, Operand, define, fitted, node_of, promoted, require_kind, result_type
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import mean_node, reduce
 
@@ -184,11 +184,11 @@ def binary_cross_entropy_with_logits(b: Builder, x: Operand, target: Operand, *r
     one = b.constant(1, p.dtype)
     tail = softplus(b, b.neg(p))
     if has_positive:
-        positive = b.expand_to(node_of(b, weights[0], p.dtype), p.shape)
+        positive = fitted(b, name, "pos_weight", node_of(b, weights[0], p.dtype), p.shape)
         tail = b.mul(tail, b.add(b.mul(b.sub(positive, one), t), one))
     loss = b.add(b.mul(b.sub(one, t), p), tail)
     if has_weight:
-        loss = b.mul(loss, b.expand_to(node_of(b, weights[-1], p.dtype), p.shape))
+        loss = b.mul(loss, fitted(b, name, "weight", node_of(b, weights[-1], p.dtype), p.shape))
     return b.cast(_reduced(b, loss, reduction), d)
 
 

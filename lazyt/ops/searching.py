@@ -29,6 +29,8 @@ def searchsorted(b: Builder, x1: Operand, x2: Operand, *rest: Any) -> Node:
         raise ShapeError(f"searchsorted: a sorted vector is required, got {v.ndim} dimensions")
     if sorter:
         require_kind("searchsorted", sorter[0].dtype, "iu", "an integer sorter")
+        if sorter[0].ndim != 1:
+            raise ShapeError(f"searchsorted: the sorter is a vector, got {sorter[0].ndim} dimensions")
         v = b.gather(v, (b.cast(sorter[0], dtypes.int64),), (0,))
     return b.opaque("searchsorted", (v, w), (side,), [(w.shape, dtypes.int64)])[0]
 

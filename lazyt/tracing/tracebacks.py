@@ -17,7 +17,7 @@ from opcode import opmap
 from typing import Any, TypeVar, cast
 
 from lazyt.config import general as settings
-from lazyt.errors import LazytError, LazytInternalError, LazytWarning, site_of
+from lazyt.errors import LazytError, LazytInternalError, LazytWarning, OutOfMemory, site_of
 from lazyt.tracing.public_names import KEYWORDS, keyword_error, say_as_written
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -82,6 +82,8 @@ def filter_traceback(error: BaseException, calling: bool = False, name: str = ""
     The handler that calls this then says `raise`. `calling`: the handler's function passed the user's arguments on and
     does nothing else, so a TypeError of its own frame is about these. `name`: the public name of the boundary.
     """
+    if name and _is_of_memory(error) and _asked_by_lazyt(error):
+        raise OutOfMemory(f"{name}: {error}".removesuffix(": ")) from None
     say_as_written(error, name)
     if settings["traceback"]:
         return
@@ -98,6 +100,22 @@ def filter_traceback(error: BaseException, calling: bool = False, name: str = ""
                 chain._lazyt_filtered = True  # type: ignore[attr-defined]
             chain.__traceback__ = _without_lazyt(chain.__traceback__)
         chain = chain.__cause__ or (None if chain.__suppress_context__ else chain.__context__)
+
+
+def _is_of_memory(error: BaseException) -> bool:
+    """Whether this is how Python or NumPy refuses memory."""
+    too_big = type(error) is ValueError and str(error).startswith("array is too big")
+    return too_big or (isinstance(error, MemoryError) and not isinstance(error, LazytError))
+
+
+def _asked_by_lazyt(error: BaseException) -> bool:
+    """Whether the memory was asked for by lazyt, for a size that the user gave, not by a function of the user's."""
+    tb, package = error.__traceback__, ""
+    while tb is not None:
+        found = str(tb.tb_frame.f_globals.get("__name__")).partition(".")[0]
+        package = found if found != "numpy" else package
+        tb = tb.tb_next
+    return package == "lazyt"
 
 
 # A function and its public name -> the boundary: the same object in every namespace that has it.

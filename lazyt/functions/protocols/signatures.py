@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt import on_demand
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import dtype_or_none, tensor
 from lazyt.functions.methods import METHODS
 from lazyt.ir import dtypes
 from lazyt.tracing.call_cache import in_short
@@ -171,7 +171,7 @@ def _by_method(method: Function, array: Any, *args: Any, **options: Any) -> Any:
     """`lt.add.reduce(x)` and its like: NumPy's methods, which find lazyt's by the protocol."""
     if (dtype := options.get("dtype")) is float or dtype is complex:
         options["dtype"] = _FLOATS[dtype]
-    found = array if any(isinstance(x, Handle) for x in args) else tensor(array)
+    found = array if any(isinstance(x, Handle) for x in args) else tensor(array, result=dtype_or_none(options.get("dtype")))
     return method(found, *args, **options)
 
 

@@ -34,7 +34,6 @@ from lazyt.functions.protocols.through import check_cast, through_numpy, write_o
 from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
 from lazyt.tracing.inplace import assign, rewrite
-from lazyt.tracing.refusals import check_writable_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -255,6 +254,8 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
     if not isinstance(dst, Tensor):
         return NotImplemented
     value = tensor(src, dst) if not isinstance(src, bool | int | float | complex) else src
+    if isinstance(value, complex):
+        dtypes.check_imaginary("numpy.copyto", dtypes.complex64, dst.dtype)
     if isinstance(value, Tensor):
         check_cast("numpy.copyto", "the source", value.dtype, dst.dtype, casting)
     if where is True:
@@ -290,6 +291,9 @@ def _writing(function: Callable[..., Any], first: str) -> Callable[..., Any]:
         if not isinstance(x, Tensor):
             return NotImplemented
         rest = tuple(np.asarray(a) if isinstance(a, list | tuple) else a for a in rest)
+        for a in (*rest, *kwargs.values()):
+            given = dtypes.complex64 if isinstance(a, complex) else getattr(a, "dtype", dtypes.bool_)
+            dtypes.check_imaginary(function.__name__, given, x.dtype)
         name, like = f"numpy.{function.__name__}", [(x.shape, x.dtype)]
         rewrite(x, lambda: record_numpy(name, copying, (x, *rest), kwargs, like), function.__name__)
         return None
