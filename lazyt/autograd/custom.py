@@ -137,7 +137,7 @@ def _custom(tr: Trace, results: Sequence[Handle], inputs: Sequence[Slot], rule: 
 
 def _is_plain(x: Handle) -> bool:
     slot = x._slot
-    return slot is not None and x._data is None and x._storage is None and len(slot.step.slots) == 1
+    return slot is not None and x._buffer is None and x._storage is None and len(slot.step.slots) == 1
 
 
 @cache

@@ -253,7 +253,7 @@ def take_again(tr: Trace, s: Step) -> list[Handle] | None:
         slot.shape = like.shape
         h = _new(hooks.tensor)
         h._slot = slot
-        h._data = h._meta = h._storage = h._view = None
+        h._buffer = h._meta = h._storage = h._view = None
         h._writes = 0
         handles.append(h)
     held = Several(map(ref, handles)) if len(handles) > 1 else ref(handles[0])
@@ -409,10 +409,10 @@ DETACH = OpDef("detach", lambda b, x: b.stop(x), write=lambda b, base, value: va
 
 def is_pending(holder: Holder) -> bool:
     """Whether a value is still to be computed in this thread; what another thread has pending is computed now."""
-    while holder._data is None and (slot := holder._slot) is not None and slot.step.owner is not local.trace:
+    while holder._buffer is None and (slot := holder._slot) is not None and slot.step.owner is not local.trace:
         hooks.compute_foreign(holder)
         holder = holder._storage or holder
-    return holder._data is None
+    return holder._buffer is None
 
 
 def make_leaf(holder: Holder) -> None:
@@ -453,7 +453,7 @@ def _own_value(tr: Trace, x: Handle) -> None:
     slot = slot_of(tr, x)
     i, held, meta = slot.step.index, ref(x), x._meta
     # NOTE: no call between: the view stands as it was, or by itself.
-    x._view, x._storage, x._slot, x._data, x._writes = None, None, slot, None, st._writes
+    x._view, x._storage, x._slot, x._buffer, x._writes = None, None, slot, None, st._writes
     tr.refs[i] = held
     if meta is not None and not meta.is_leaf:
         x._meta = None

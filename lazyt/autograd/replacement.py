@@ -48,7 +48,7 @@ def _replace(
         meta = y._meta if old._meta is None else old._meta
         before, after = x._slot, y._slot
         stores += [(x, "_writes", x._version), (x, "_view", None), (x, "_storage", None), (x, "_meta", meta)]
-        stores += [(x, "_data", y._data), (x, "_slot", after)]
+        stores += [(x, "_buffer", y._buffer), (x, "_slot", after)]
         if before is not None and before.step.owner is tr and tr.results[before.step.index] is x:
             places.append((tr.results, before.step.index, None))
         if after is not None:
@@ -57,6 +57,6 @@ def _replace(
             places += [(tr.refs, i, weakref.ref(x)), (tr.results, i, None)]
             if meta is not None:
                 places.append((tr.metas, i, weakref.ref(meta)))
-    dying = [(x._data, x._storage, x._view) for x, _ in pairs]  # after all is done
+    dying = [(x._buffer, x._storage, x._view) for x, _ in pairs]  # after all is done
     carry_out(chain(prepared([*stores, *changes]), set_items([*places, *items])))
     del dying

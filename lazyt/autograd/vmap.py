@@ -246,7 +246,7 @@ class Recorded:
         if type(h) is Storage:
             h.invalidate(None)
         if slot.step.op is INPUT:
-            h._data = tr.inputs[input_numbers(tr.pos.steps())[slot.step]]
+            h._buffer = tr.inputs[input_numbers(tr.pos.steps())[slot.step]]
         h._slot = slot
         tr.refs[slot.step.index] = ref(h)
         return True

@@ -122,7 +122,7 @@ def _record(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwar
     tr = recording.begin()
     device = str(next((x.device for x in operands if isinstance(x, Handle)), tr.mode.device))
     last = tr.effects.get(device)
-    if last is not None and last._data is None and last._slot is not None and last._slot.step.owner is tr:
+    if last is not None and last._buffer is None and last._slot is not None and last._slot.step.owner is tr:
         operands.append(last)
     # NOTE: the trace holds the token until it is computed, so that it is wanted.
     tr.effects[device] = recording.record(operation(name), operands, (call, casts))

@@ -212,7 +212,7 @@ def difference(before: KnownCall, now: KnownCall) -> str:
     """What differs between two recordings of the same steps; '' if nothing."""
     if repr(before.scalars) != repr(now.scalars):
         return "numbers"
-    made = [[h._data for _, h in c.constants] for c in (before, now)]
+    made = [[h._buffer for _, h in c.constants] for c in (before, now)]
     if any(x is not y and _bytes(x) != _bytes(y) for x, y in zip(*made, strict=True)):
         return "constants"
     if before.writes != now.writes:

@@ -330,7 +330,7 @@ def _at_list(x: Tensor, key: list[int]) -> Tensor | None:
     if found is None:
         if len(_lists) >= MAX_KEYS:
             _lists.clear()
-        data = tensor(np.asarray(known), x)._data
+        data = tensor(np.asarray(known), x)._buffer
         assert data is not None, "host data is computed"
         found = _lists[known] = data, min(known), max(known)
     data, low, high = found

@@ -262,7 +262,7 @@ def _slot(x: Handle) -> Slot | None:
     if not isinstance(x, Handle):
         raise TypeError(f"explain: tensors are required, not {type(x).__name__!r}")
     holder: Holder = x._storage if x._storage is not None else x
-    return None if holder._data is not None else holder._slot
+    return None if holder._buffer is not None else holder._slot
 
 
 def _needed(plan: Plan, slots: list[Slot]) -> set[int] | None:

@@ -29,7 +29,7 @@ def pending_step(x: Tensor) -> Step | None:
     """The step that will give x its value; None when it is there, or when a view has to be derived anew."""
     holder: Holder = x._storage if x._storage is not None else x
     slot = x._slot if x._slot is not None else holder._slot
-    return None if slot is None or holder._data is not None else slot.step
+    return None if slot is None or holder._buffer is not None else slot.step
 
 
 def _what(x: Tensor) -> str:

@@ -46,7 +46,7 @@ def _own(data: Any) -> Tensor:
     if x is not data or is_inference(x):  # which may have no gradient
         return x
     # NOTE: a computed value is never written again, so two tensors may have it.
-    own: Tensor = x.detach().clone() if x._data is None or x.requires_grad else tensor_over(x._data)
+    own: Tensor = x.detach().clone() if x._buffer is None or x.requires_grad else tensor_over(x._buffer)
     return own
 
 

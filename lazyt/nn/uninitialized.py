@@ -40,7 +40,7 @@ class _Uninitialized(Tensor):
         raise self._refused("its value")
 
     @property
-    def _data(self) -> Never:  # type: ignore[override]
+    def _buffer(self) -> Never:  # type: ignore[override]
         raise self._refused("its value")
 
     def _refused(self, what: str) -> NotSupportedError:
@@ -106,7 +106,7 @@ class _Uninitialized(Tensor):
         value = empty(tuple(shape), dtype=dtype or self.dtype, device=device or self.device)
         plain: Any = self
         plain.__class__ = Tensor
-        plain._slot = plain._data = plain._view = None
+        plain._slot = plain._buffer = plain._view = None
         replace_values([(plain, value)])
 
 

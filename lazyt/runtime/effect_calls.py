@@ -155,7 +155,7 @@ def _forget(tr: Trace) -> None:
     held = tr.effects
     for device in [*held]:
         # NOTE: no call in here: a handler of signals may record another effect.
-        if held[device]._data is not None:
+        if held[device]._buffer is not None:
             del held[device]
 
 

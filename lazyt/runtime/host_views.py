@@ -26,7 +26,7 @@ def array_of(h: Handle) -> Array | None:
     No step is recorded for a view, and no sync made.
     """
     holder: Holder = h._storage if h._storage is not None else h
-    data = holder._data
+    data = holder._buffer
     if data is None:
         return None
     a = memory.as_array(data)

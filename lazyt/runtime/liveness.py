@@ -27,11 +27,11 @@ from lazyt.tracing.trace import Several, Slot, Step, Trace
 WANTED = "({h}._slot is not None and {h}._slot.step is {step} and {h}._storage is None)"
 # The holder {h} has its {value}.
 GIVEN = """\
-{h}._data = {value}
+{h}._buffer = {value}
 {h}._slot = None"""
 # Whether {h} forgets its slot when the trace `tr` ends.
 LEAVES = (
-    "({h}._slot is not None and {h}._slot.step.owner is tr and ({h}._data is not None or {h}._storage is not None))"
+    "({h}._slot is not None and {h}._slot.step.owner is tr and ({h}._buffer is not None or {h}._storage is not None))"
 )
 # A holder that leaves, if it is there.
 LEAVE = f"""\

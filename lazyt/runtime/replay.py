@@ -462,7 +462,7 @@ def _spelled(again: Written, refs: dict[int, Any], path: Sequence[Step]) -> Refe
         wanted = WANTED.format(h=f"s{n}", step=f"step{n}")
         if k >= 0:
             different += [f"s{n} is None or not {wanted} or s{n}._meta is not None"]
-            given += [f"s{n}._data = value{k}"]
+            given += [f"s{n}._buffer = value{k}"]
         elif path[i].op is not INPUT:
             different += [f"(s{n} is not None and {wanted})"]
         left += lines(LEAVE, h=f"s{n}")
@@ -478,7 +478,7 @@ def _listed(again: Written) -> References:
     if again.stored:
         found = ["stored = find(refs)", "if stored is None:", "    return False"]
         given = [f"values = ({''.join(f'value{n}, ' for n in range(again.n_outputs))})"]
-        given += ["for h, k in stored:", "    h._data = values[k]"]
+        given += ["for h, k in stored:", "    h._buffer = values[k]"]
     left = ["for r in [*tr.refs.values()]:", "    h = r()", *(f"    {line}" for line in lines(LEAVE, h="h"))]
     return ["len(tr.refs) != n_refs"], found, given, left
 

@@ -89,7 +89,7 @@ def shared_of(x: Handle) -> Shared | None:
 def handle_on(st: Storage | None) -> Any:
     """A handle on the whole value of a storage."""
     x = object.__new__(hooks.tensor)
-    x._slot = x._data = x._view = x._meta = None
+    x._slot = x._buffer = x._view = x._meta = None
     x._storage = st
     x._writes = 0
     return x
@@ -115,10 +115,10 @@ def share_memory(x: Handle) -> Shared:
         shared = Shared(st, Segment(data.nbytes), data.dtype, data.shape)
         shared.array[...] = memory.as_array(data)
         with holding:
-            if st._data is not data:
+            if st._buffer is not data:
                 continue  # another thread has written it meanwhile
             EXTERNAL[id(st)] = shared
-            st._data = shared.data
+            st._buffer = shared.data
             st._slot = None
         st.invalidate(None)
         return shared
@@ -135,7 +135,7 @@ def attach(segment: Segment, dtype: Any, shape: tuple[int, ...]) -> Any:
     st = object.__new__(Storage)
     st.aliases = [weakref.ref(x)]
     shared = Shared(st, segment, dtype, shape)
-    st._slot, st._data, st._meta, st._writes, st.shared = None, shared.data, None, 0, 0
+    st._slot, st._buffer, st._meta, st._writes, st.shared = None, shared.data, None, 0, 0
     EXTERNAL[id(st)] = shared
     x._storage = st
     return x
@@ -145,7 +145,7 @@ def publish(tr: Trace) -> None:
     """After a write: what is pending of storages in shared memory is computed, and copied to where all see it."""
     for shared in list(EXTERNAL.values()):
         st = shared.storage()
-        if st is not None and st._data is not shared.data:
+        if st is not None and st._buffer is not shared.data:
             _publish(tr, shared, st)
 
 
@@ -168,9 +168,9 @@ def _publish(tr: Trace, shared: Shared, st: Storage) -> None:
             return  # another thread has published it
         new, old = _words(memory.as_array(data)), _words(memory.as_array(before))
         with holding:
-            if st._data is data:
+            if st._buffer is data:
                 np.copyto(_words(shared.array), new, where=new != old)
-                st._data = shared.data
+                st._buffer = shared.data
                 st._slot = None
                 break
     st.invalidate(None)

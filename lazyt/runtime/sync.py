@@ -175,7 +175,7 @@ def _after(
     if not raised and asked is None:
         raised = report.cause not in UNASKED
     elif not raised and asked is not None:
-        own = None if asked._data is not None else failures.own_error(asked, report.cause, report.site)
+        own = None if asked._buffer is not None else failures.own_error(asked, report.cause, report.site)
         try:
             return None if own is None else failures.as_raised(own, report.cause)
         finally:
@@ -259,7 +259,7 @@ def _read_aside(
     tr.more = True  # NOTE: a handle that has a value is none for another trace (see `Trace.results`)
     for (slot, h), data in zip(wanted, values, strict=True):
         if h._slot is slot and is_wanted(h, slot.step):
-            h._data = data
+            h._buffer = data
     counters.syncs += 1
     tr.report = report
 
@@ -273,12 +273,12 @@ def materialise(h: Handle, cause: str) -> Data:
             box = Holder()
             box._slot = recording.slot_of(tr, h)
             sync(tr, cause, None, [(box._slot, box)], box)
-            if box._data is not None:
-                return box._data
+            if box._buffer is not None:
+                return box._buffer
         raise without_value()
     for _ in range(MANY):
         holder: Holder = h._storage if h._storage is not None else h
-        data = holder._data
+        data = holder._buffer
         if data is not None:
             return data
         pending = holder._slot
@@ -305,7 +305,7 @@ def compute_foreign(holder: Holder) -> Data:
         for _ in range(MANY):
             if holder._storage is not None:
                 holder = holder._storage
-            found, slot = holder._data, holder._slot
+            found, slot = holder._buffer, holder._slot
             if found is not None:
                 return found  # its owner was faster
             if slot is None:  # NOTE: between two looks it got a value, or a storage
@@ -327,8 +327,8 @@ def compute_foreign(holder: Holder) -> Data:
         try:
             if tr.failed:
                 failures.recover(holder, report)
-                assert holder._data is not None, "it is computed"
-                return holder._data
+                assert holder._buffer is not None, "it is computed"
+                return holder._buffer
             data = compute(snapshot, [slot], report)[0]
             data = apart([data])[0] if EXTERNAL else data
         except Exception as e:  # noqa: BLE001 - it is raised
@@ -347,7 +347,7 @@ def compute_foreign(holder: Holder) -> Data:
         if tr.polled >= recording.POLLS:
             tr.nbytes = limit  # so the owner looks
         if holder._slot is slot and is_wanted(holder, slot.step):
-            holder._data = data
+            holder._buffer = data
     counters.syncs += 1
     local.trace.report = report
     return data
@@ -357,7 +357,7 @@ def give_up(holder: Holder) -> None:
     """Let a value that could not be computed be NaN, or 0: it is overwritten next."""
     with holding:
         slot = holder._slot
-        if slot is None or holder._data is not None:
+        if slot is None or holder._buffer is not None:
             return
         kind = dtypes.kind(slot.dtype)
         blank = np.full(slot.shape, np.nan if kind in "fc" else 0, slot.dtype)
@@ -366,7 +366,7 @@ def give_up(holder: Holder) -> None:
             holder.invalidate(None)
         if holder._slot is slot:
             # NOTE: no call from here on.
-            holder._data = data
+            holder._buffer = data
             holder._slot = None
 
 
@@ -393,7 +393,7 @@ def _may_end(tr: Trace) -> bool:
 def _sync_for(tr: Trace, x: Handle) -> None:
     """Compute what is pending here for x, which threads take turns at writing."""
     holder: Holder = x._storage or x
-    if holder._data is None:
+    if holder._buffer is None:
         sync(tr, "another thread", None, (), holder)
 
 

@@ -64,8 +64,8 @@ class Tensor(Handle, metaclass=HintingType):
         slot = self._slot
         if slot is not None:
             return slot.shape
-        if self._data is not None:
-            return self._data.shape
+        if self._buffer is not None:
+            return self._buffer.shape
         found: tuple[int, ...] = _value(self).shape
         return found
 
@@ -76,8 +76,8 @@ class Tensor(Handle, metaclass=HintingType):
         found: np.dtype
         if slot is not None:
             found = slot.dtype
-        elif self._data is not None:
-            found = self._data.dtype
+        elif self._buffer is not None:
+            found = self._buffer.dtype
         else:
             found = _value(self).dtype
         return found
@@ -109,13 +109,13 @@ class Tensor(Handle, metaclass=HintingType):
     def device(self) -> Device:
         """Where the value lives, or will."""
         holder: Holder = self._storage if self._storage is not None else self
-        return Device(holder._slot.step.device if holder._data is None else holder._data.device)  # type: ignore[union-attr]
+        return Device(holder._slot.step.device if holder._buffer is None else holder._buffer.device)  # type: ignore[union-attr]
 
     @property
     def is_pending(self) -> bool:
         """Whether the value is not computed yet."""
         holder: Holder = self._storage if self._storage is not None else self
-        return holder._data is None
+        return holder._buffer is None
 
     # Reading: each of these is a sync point
 
@@ -477,13 +477,13 @@ def _value(h: Tensor) -> Any:
     """The slot or data of a handle whose own caches are empty: a view after a write or a sync, or a base."""
     st = h._storage
     assert st is not None
-    return h._view or st._slot or st._data  # NOTE: no call: another thread writes it before or after
+    return h._view or st._slot or st._buffer  # NOTE: no call: another thread writes it before or after
 
 
 def _make(slot: Slot) -> Tensor:
     h = _new(Tensor)
     h._slot = slot
-    h._data = h._storage = h._view = h._meta = None
+    h._buffer = h._storage = h._view = h._meta = None
     h._writes = 0
     return h
 

@@ -22,7 +22,7 @@ def pending_slot(x: Any) -> Slot | None:
     if not isinstance(x, Handle):
         return None
     holder: Holder = x._storage if x._storage is not None else x
-    if holder._data is not None:
+    if holder._buffer is not None:
         return None
     slot = x._slot if x._slot is not None else holder._slot
     return None if slot is None or slot.step.op is INPUT else slot

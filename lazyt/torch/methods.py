@@ -86,7 +86,7 @@ def _of_values(self: Tensor, *values: Any) -> None:
     made: Any = names.find("FloatTensor")(*values)
     made.numpy()  # NOTE: a handle without a value belongs to its trace, which does not know this one
     self._slot = self._storage = self._view = self._meta = None
-    self._data, self._writes = made._data, 0
+    self._buffer, self._writes = made._buffer, 0
 
 
 def to(self: Tensor, *args: Any, memory_format: Any = None, **options: Any) -> Tensor:

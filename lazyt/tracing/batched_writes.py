@@ -98,7 +98,7 @@ def _commit(
     views = [y for h in holders if type(h) is Storage for _, y in h.alive()]
     results, indices = tr.results, [s.index for s in steps]
     places = [*indices, *(x.old.step.index for x in stores if results[x.old.step.index] is x.holder)]
-    dying = [results[i] for i in places], [h._data for h in holders]  # after all is done
+    dying = [results[i] for i in places], [h._buffer for h in holders]  # after all is done
     unchanged = chain(
         map(is_, map(slot_held, holders), [*map(slot_held, holders)]),
         map(eq, map(writes_held, holders), [x.writes for x in stores]),
@@ -110,7 +110,7 @@ def _commit(
         map(setitem, repeat(results), places, repeat(None)),
         map(setitem, repeat(tr.refs), indices, references),
         map(setattr, views, repeat("_slot"), repeat(None)),
-        map(setattr, holders, repeat("_data"), repeat(None)),
+        map(setattr, holders, repeat("_buffer"), repeat(None)),
         map(setattr, holders, repeat("_writes"), [x.writes + 1 for x in stores]),
         map(setattr, holders, repeat("_slot"), steps),
         map(setattr, [x.holder for x in graphs], repeat("_meta"), after),

@@ -157,7 +157,7 @@ def given(tr: Trace, c: Call, s: Step, x: Any) -> Any:
     """Take the step that a call took: its result, which may be a view of x; None if the trace is elsewhere by now."""
     for h in hooks.made:  # noqa: B007 - as in `record`
         break
-    h._data = h._meta = None
+    h._buffer = h._meta = None
     h._writes = 0
     if c.view is not None:
         st = h._storage = x._storage or share(tr, x)

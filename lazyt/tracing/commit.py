@@ -58,7 +58,7 @@ def write(tr, s, targets, storages, before, writes):
 _DIFFERS = " or t{n}._storage is not st{n} or h{n}._slot is not b{n} or h{n}._writes != w{n}"
 _HOLDERS = "h{n} = t{n} if st{n} is None else st{n}"
 _STORES = (
-    "if results[o{n}.step.index] is h{n}:", "    results[o{n}.step.index] = None", "h{n}._data = None",
+    "if results[o{n}.step.index] is h{n}:", "    results[o{n}.step.index] = None", "h{n}._buffer = None",
     "t{n}._slot = h{n}._slot = a{n}", "h{n}._writes = w{n} + 1",
 )  # fmt: skip
 
@@ -107,7 +107,7 @@ def _write_many(
         map(eq, map(writes_held, holders), writes),
     )
     assignments = chain(
-        map(setattr, holders, repeat("_data"), repeat(None)),
+        map(setattr, holders, repeat("_buffer"), repeat(None)),
         map(setattr, holders, repeat("_writes"), [n + 1 for n in writes]),
         map(setattr, holders, repeat("_slot"), s.slots),
         map(setattr, targets, repeat("_slot"), s.slots),

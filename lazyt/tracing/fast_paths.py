@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NEW_HANDLE = """\
 for h in made:
     break
-h._data = h._meta = h._storage = h._view = None
+h._buffer = h._meta = h._storage = h._view = None
 h._writes = 0"""
 
 # Take the step s, whose inputs match: its handle of the last trace, if nobody has that, or a new one.

@@ -202,7 +202,7 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot, writes: int) -> Slot
         results[i] = None
     tr.pos = s
     holder._slot = s
-    holder._data = None
+    holder._buffer = None
     holder._writes = writes + 1
     if s.requires_grad and keeps != KEEPS_LEAF and meta is not None:
         holder._meta = after

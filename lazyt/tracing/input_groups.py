@@ -41,10 +41,10 @@ def bind(tr):
     tr.ext, tr.pos = after, s{last}
     return True
 """
-_DATA = "d{n} = h{n}._data"
+_DATA = "d{n} = h{n}._buffer"
 # NOTE: one value of two holders is one input. Of different forms they are two.
 _APART = "if len({{{alike}}}) != {n}:\n        return False"
-_STILL = "h{n}._data is not d{n} or "
+_STILL = "h{n}._buffer is not d{n} or "
 _DIFFERS = (
     "d{n} is None or h{n}._slot is not None or h{n}._meta is not m{n}"
     " or h{n}._storage is not None or d{n}.form is not f{n} or s{n}.{form} is not f{n} or s{n}.before is not b{n}"
@@ -137,6 +137,6 @@ def group_of(start: Step, ext: Ext, holders: Sequence[Any], slots: Sequence[Slot
         plain = meta is None or (meta.is_leaf and meta.requires_grad)
         if s.op is not INPUT or s.parent is not parent or slot is not s or not plain or form is NO_FORM:
             return None
-        if h._storage is not None or h._slot is not s or h._data is None or h._data.form is not form:
+        if h._storage is not None or h._slot is not s or h._buffer is None or h._buffer.form is not form:
             return None
     return InputGroup(start, ext, holders, [slot.step for slot in slots])

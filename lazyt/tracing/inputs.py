@@ -31,7 +31,7 @@ def bind_input(tr: Trace, holder: Holder, known: int = INPUT_CALLERS) -> Slot:
     So many callers are `known` to be lazyt's, this among them.
     """
     stored = type(holder) is Storage
-    data: Any = holder._data
+    data: Any = holder._buffer
     met = (data,)
     if data is not None and data.form is None and not (Inference.used and Inference.known(holder)):
         form = form_of(data.dtype, data.shape, data.device)
@@ -60,7 +60,7 @@ def bind_input(tr: Trace, holder: Holder, known: int = INPUT_CALLERS) -> Slot:
             reference = ref(holder) if stored else None
             if (
                 s.parent is not tr.pos
-                or holder._data is not data
+                or holder._buffer is not data
                 or holder._slot is not None
                 or holder._meta is not None
             ):
@@ -86,7 +86,7 @@ def bind_input(tr: Trace, holder: Holder, known: int = INPUT_CALLERS) -> Slot:
     ):  # fmt: skip
         held, record, i, nbytes = ref(holder), ref(meta), s.index, data.nbytes
         # NOTE: no call from here on, as above.
-        if s.parent is tr.pos and data is holder._data and holder._slot is None and holder._meta is meta:
+        if s.parent is tr.pos and data is holder._buffer and holder._slot is None and holder._meta is meta:
             tr.metas[i] = record
             tr.refs[i] = held
             tr.results[i] = None
@@ -119,7 +119,7 @@ def form_of(dtype: Any, shape: tuple[int, ...], device: object) -> object:
 
 def _bind_input(tr: Trace, holder: Holder, known: int) -> Slot:
     """`bind_input` of an input with gradients, of one that was met before, or one not predicted."""
-    data = holder._data
+    data = holder._buffer
     if data is None:
         return _met_meanwhile(tr, holder, known + 1)
     meta, pos = holder._meta, tr.pos
@@ -141,7 +141,7 @@ def _bind_input(tr: Trace, holder: Holder, known: int) -> Slot:
         # NOTE: only who is known to the trace may have a slot of it, which the sync takes away.
         takes = (holds is None or holds is holder or type(holds) is Holder) and type(holder) is not Holder
         # NOTE: no call from here on.
-        if takes and holder._slot is None and holder._data is data and here.step.owner is tr:
+        if takes and holder._slot is None and holder._buffer is data and here.step.owner is tr:
             tr.refs[i] = own
             tr.results[i] = None
             holder._slot = here
@@ -164,7 +164,7 @@ def _bind_input(tr: Trace, holder: Holder, known: int) -> Slot:
         pos is not tr.pos
         or pos is not s.parent
         or inputs is not tr.inputs
-        or holder._data is not data
+        or holder._buffer is not data
         or holder._slot is not None
         or holder._meta is not meta
     ):
@@ -198,7 +198,7 @@ def foreign(tr: Trace, holder: Holder) -> Slot:
 
     NOTE: the holder is left alone; its owner's trace goes on.
     """
-    slot, data, meta = holder._slot, holder._data, holder._meta
+    slot, data, meta = holder._slot, holder._buffer, holder._meta
     if data is None:
         data = hooks.compute_foreign(holder)
         if slot is not None and slot.step.owner.failed and holder._slot is None:
@@ -236,7 +236,7 @@ def _met_meanwhile(tr: Trace, holder: Any, known: int) -> Slot:
         slot: Slot | None = holder._slot
         if slot is not None:
             return slot if slot.step.owner is tr else foreign(tr, holder)
-        if holder._data is not None:
+        if holder._buffer is not None:
             return bind_input(tr, holder, known + 1)
         sleep(0)
     raise without_value()

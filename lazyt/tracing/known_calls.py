@@ -111,7 +111,7 @@ class KnownCall:
             targets.append(x)
             storages.append(st)
             holders.append(h)
-            changes += (h, "_data", None), (h, "_slot", slot)
+            changes += (h, "_buffer", None), (h, "_slot", slot)
             if type(h) is Storage:
                 # Before the write: an alias that derives its value anew never sees half of one.
                 h.invalidate(None)
@@ -129,7 +129,7 @@ class KnownCall:
         # NOTE: a list of its own: what is met is there with the position, or not at all.
         met = [*inputs]
         for s, h in self.constants:
-            data = h._data
+            data = h._buffer
             if data is None or h._slot is not None or data.bound_in == number:
                 return False
             nbytes += data.nbytes * s.counted

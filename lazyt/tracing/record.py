@@ -440,7 +440,7 @@ def record(
         if h is None:
             for h in hooks.made:  # noqa: B007 - `next` would be a call, behind which CPython looks at signals
                 break
-            h._data = h._meta = h._storage = h._view = None
+            h._buffer = h._meta = h._storage = h._view = None
             h._writes = 0
         if s.parent is tr.pos:
             h._slot = s
@@ -538,7 +538,7 @@ def record_view(
         for h in hooks.made:  # noqa: B007 - as in `record`
             break
         h._slot = s
-        h._data = h._meta = None
+        h._buffer = h._meta = None
         h._writes = 0
         st = h._storage = x._storage or share(tr, x)
         h._view = view

@@ -85,7 +85,7 @@ def tensor_over(data: Data) -> Any:
     """A handle on a computed value."""
     h = object.__new__(hooks.tensor)
     h._slot = h._storage = h._view = h._meta = None
-    h._data = data
+    h._buffer = data
     h._writes = 0
     return h
 
@@ -101,9 +101,9 @@ def new_storage(x: Handle) -> Storage | None:
         # NOTE: no call from here on: an interrupt, or another thread, comes before all of this or after it.
         if x._slot is not None or x._storage is not None:
             return None
-        st._slot, st._data, st._meta, st._writes, st.shared = None, x._data, x._meta, x._writes, 0
+        st._slot, st._buffer, st._meta, st._writes, st.shared = None, x._buffer, x._meta, x._writes, 0
         x._storage = st
-        x._data = None
+        x._buffer = None
         return st
     i, owner = slot.step.index, slot.step.owner
     results = owner.results
@@ -115,10 +115,10 @@ def new_storage(x: Handle) -> Storage | None:
     # NOTE: no call from here on, as above.
     if x._slot is not slot or x._writes != writes or x._storage is not None:
         return None
-    st._slot, st._data, st._meta, st._writes, st.shared = slot, x._data, x._meta, writes, 0
+    st._slot, st._buffer, st._meta, st._writes, st.shared = slot, x._buffer, x._meta, writes, 0
     owner.refs[i] = held
     x._storage = st
-    x._data = None
+    x._buffer = None
     results[i] = None
     return st
 

@@ -44,7 +44,7 @@ def _seen(x: Handle) -> tuple[Ints, Chain] | None:
     while v is not None:
         chain.append((v.op, v.statics, v.ints, None if v.offsets is None else len(v.offsets)))
         v = v.parent
-    value = st._slot or st._data
+    value = st._slot or st._buffer
     assert value is not None, "a storage with no value"
     return value.shape, tuple(reversed(chain))
 

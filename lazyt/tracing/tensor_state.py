@@ -81,12 +81,12 @@ class Gradient:
 
 
 class Holder:
-    """Anything that holds one value: pending (`_slot`), computed (`_data`), or both."""
+    """Anything that holds one value: pending (`_slot`), computed (`_buffer`), or both."""
 
-    __slots__ = ("__weakref__", "_data", "_inference", "_meta", "_slot", "_writes")
+    __slots__ = ("__weakref__", "_buffer", "_inference", "_meta", "_slot", "_writes")
 
     _slot: Slot | None
-    _data: Data | None
+    _buffer: Data | None
     _meta: Gradient | None
     _writes: int
     _inference: bool
@@ -100,7 +100,7 @@ class Holder:
 
     def __init__(self, data: Data | None = None, meta: Gradient | None = None) -> None:
         self._slot = None
-        self._data = data
+        self._buffer = data
         self._meta = meta
         self._writes = 0
 

@@ -486,7 +486,7 @@ class Trace:
         """
         results = self.results[: self.pos.index + 2]
         unheld = [i for i, count in enumerate(map(getrefcount, results)) if count <= _UNHELD]
-        inputs = [i for i in unheld if results[i]._data is not None]
+        inputs = [i for i in unheld if results[i]._buffer is not None]
         for i in inputs:
             self.results[i] = None
         return inputs

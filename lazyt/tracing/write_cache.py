@@ -124,7 +124,7 @@ def rewritten(tr: Trace, c: Write, s: Step, x: Any, value: Any, seen: bool) -> b
     tr.ext = last.ext
     tr.pos = last
     holder._slot = last
-    holder._data = None
+    holder._buffer = None
     holder._writes += 1
     # NOTE: a part of a view was written: the view is derived anew.
     x._slot = last if c.parent is None else c.seen if seen else None

@@ -121,7 +121,7 @@ def _updated(update: bool) -> tuple[int, list[int], list[int]]:
     w, x = [p for _ in range(4) for p in weights()], lt.ones((2048, N))
     opt = lt.optim.SGD(w, lr=0.1)
     lt.sync()
-    before = [p._data.address for p in w]
+    before = [p._buffer.address for p in w]
     h = x
     for i in range(0, len(w), 6):
         h = checkpoint(block, h, w[i : i + 6])
@@ -131,7 +131,7 @@ def _updated(update: bool) -> tuple[int, list[int], list[int]]:
         opt.zero_grad()
     temporaries = lt.memory.plan().temporaries
     lt.sync()
-    return temporaries, before, [p._data.address for p in w]
+    return temporaries, before, [p._buffer.address for p in w]
 
 
 def test_weights_are_updated_in_place_as_soon_as_their_gradients_are_there() -> None:

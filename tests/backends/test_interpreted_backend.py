@@ -61,7 +61,7 @@ def test_the_backend_is_small() -> None:
 def test_values_go_there_and_back() -> None:
     x = lt.asarray(X).to(NAME)
     assert x.device == NAME == x.device.type
-    assert type(x._data.buffer) is Memory
+    assert type(x._buffer.buffer) is Memory
     y = x * 2 + 1
     assert y.is_pending and y.device == NAME
     np.testing.assert_array_equal(y.cpu().numpy(), X * 2 + 1)

@@ -92,7 +92,7 @@ def test_one_value_of_two_holders_is_one_input(bound):
         shared = lt.asarray(normal(4, seed=33))
         lt.sync()
         # NOTE: as a load does that finds one array for both.
-        reads.values[2]._data = reads.values[1]._data = shared._data
+        reads.values[2]._buffer = reads.values[1]._buffer = shared._buffer
         for _ in range(3):
             reads.check(observation())
         assert bound[met:] == [False] * len(bound[met:])

@@ -285,13 +285,13 @@ def test_a_mistake_of_lazyts_own_is_not_covered(interpreted, monkeypatch):
 
 def test_results_are_in_memory_of_their_own(interpreted):
     x = ramp(4, 3)
-    pool, own = type(x._data.buffer), x._data.address
+    pool, own = type(x._buffer.buffer), x._buffer.address
     rows, same = x[1:3] + 0, x.reshape((12,)) * 1
     half, turned = lt.split(x, 2)[0] + 0, lt.transpose(x) + 0
     lt.sync()
     assert interpreted() > 0
     for y in (rows, same, half, turned):
-        assert type(y._data.buffer) is pool and y._data.address % 64 == 0 and y._data.address != own
+        assert type(y._buffer.buffer) is pool and y._buffer.address % 64 == 0 and y._buffer.address != own
     x[0] = 9.0
     assert same.numpy()[0] == ramp(4, 3).numpy()[0, 0]
 

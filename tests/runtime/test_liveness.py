@@ -25,7 +25,7 @@ def _pending(n: int) -> tuple[list[Slot], list[Holder]]:
 
 
 def _values(n: int) -> list[Data]:
-    return [lt.asarray(np.full(3, k, np.float32))._data for k in range(n)]
+    return [lt.asarray(np.full(3, k, np.float32))._buffer for k in range(n)]
 
 
 def test_a_holder_waits_for_a_value_of_the_step_that_its_slot_is_of() -> None:
@@ -45,19 +45,19 @@ def test_a_value_goes_to_who_waits_for_it() -> None:
     values = _values(3)
     for _ in range(2):
         commit(local.trace, slots, holders, [], values, None)
-        assert [h._data for h in holders] == [values[0], None, values[2]]
+        assert [h._buffer for h in holders] == [values[0], None, values[2]]
         assert all(h._slot is None for h in holders)
 
 
 def test_who_has_a_value_leaves_and_who_was_written_elsewhere_stays() -> None:
     (_, b), (met, written) = _pending(2)
-    met._data = _values(1)[0]
-    foreign = Holder(met._data)
+    met._buffer = _values(1)[0]
+    foreign = Holder(met._buffer)
     other = type(local.trace)()
     foreign._slot = other.root(other.mode)
     commit(local.trace, [], [], [met, written, foreign], [], None)
     assert met._slot is None
-    assert written._slot is b and written._data is None, "it is pending in the thread that wrote it"
+    assert written._slot is b and written._buffer is None, "it is pending in the thread that wrote it"
     assert foreign._slot is not None, "another trace's slot is not this one's to take"
 
 
@@ -69,7 +69,7 @@ def test_an_interrupt_goes_on_when_all_is_committed(monkeypatch: pytest.MonkeyPa
     values = _values(3)
     with pytest.raises(KeyboardInterrupt):
         commit(local.trace, slots, [storage, *holders], [], values, None)
-    assert [h._data for h in (storage, *holders)] == values
+    assert [h._buffer for h in (storage, *holders)] == values
 
 
 def _interrupted(usual: Any) -> Any:

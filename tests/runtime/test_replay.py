@@ -296,7 +296,7 @@ def test_memory_is_used_again_once_nobody_refers_to_it(repeated: list[Any]) -> N
     for i in range(30):
         y = x * float(i)
         lt.sync()
-        seen.append(y._data.address)
+        seen.append(y._buffer.address)
         if i % 3 == 0:
             values.append((i, y))
         elif i % 3 == 1:

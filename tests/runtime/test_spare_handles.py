@@ -118,7 +118,7 @@ def test_a_value_that_another_thread_computed_is_no_spare_handle(repeated: list[
         lt.sync()
         results.append(z)
         again = x - 5.0  # where y stood
-        assert again._data is None
+        assert again._buffer is None
         np.testing.assert_array_equal(again.numpy(), X - 5)
     assert len(repeated) >= 2
     for z in results:

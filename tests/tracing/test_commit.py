@@ -18,7 +18,7 @@ COUNTS = [1, 3, SPELLED + 1]
 
 
 def _holder(storage: Any = None) -> Any:
-    return SimpleNamespace(_slot=object(), _storage=storage, _data=object(), _writes=4)
+    return SimpleNamespace(_slot=object(), _storage=storage, _buffer=object(), _writes=4)
 
 
 def _case(n: int) -> tuple[Any, Any, list[Any], list[Any], list[Any]]:
@@ -35,7 +35,7 @@ def _case(n: int) -> tuple[Any, Any, list[Any], list[Any], list[Any]]:
 
 
 def _state(trace: Any, targets: list[Any], holders: list[Any]) -> list[Any]:
-    seen = [(id(h._slot), id(h._storage), id(h._data), h._writes) for h in (*targets, *holders)]
+    seen = [(id(h._slot), id(h._storage), id(h._buffer), h._writes) for h in (*targets, *holders)]
     return [*seen, id(trace.pos), *map(id, trace.results)]
 
 
@@ -49,7 +49,7 @@ def test_all_targets_have_their_values(n: int) -> None:
     assert _write(trace, step, targets, storages, [h._slot for h in holders])
     for k, (t, h) in enumerate(zip(targets, holders, strict=True)):
         assert t._slot is h._slot is step.slots[k]
-        assert h._data is None
+        assert h._buffer is None
         assert h._writes == 5
         assert (trace.results[k] is None) == (k % 3 != 0), "only what held the old value is let go"
 

@@ -76,7 +76,7 @@ def check(outputs: Sequence[Handle], gradients: list[Handle]) -> None:
             met = {low.nodes[x] for x in synced}
             raise _refused([(n, a) for n, a in zip(nodes, values, strict=False) if n not in met], stands)
     for h in gradients:
-        if h._data is not None and _is_nan(memory.as_array(h._data)):
+        if h._buffer is not None and _is_nan(memory.as_array(h._buffer)):
             raise AutogradError(
                 "backward: a gradient has nan values; what computed it was synced on the way (to another device), so "
                 "the operation is not known: enable detect_anomaly where no device is crossed"

@@ -22,7 +22,7 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4)
 def test_values_go_there_and_back() -> None:
     x = lt.asarray(X).to(NAME)
     assert x.device == FIRST and x.device.type == NAME
-    assert type(x._data.buffer) is DeviceBuffer
+    assert type(x._buffer.buffer) is DeviceBuffer
     y = x * 2 + 1
     assert y.is_pending and y.device == FIRST
     np.testing.assert_array_equal(y.cpu().numpy(), X * 2 + 1)

@@ -17,7 +17,7 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
 def address(x: Any) -> int:
-    return x._data.buffer.address  # type: ignore[no-any-return]
+    return x._buffer.buffer.address  # type: ignore[no-any-return]
 
 
 def test_what_nobody_holds_is_overwritten() -> None:

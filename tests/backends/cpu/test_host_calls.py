@@ -25,7 +25,7 @@ def adopt(request, monkeypatch):
 
 
 def taken_over(t):
-    return type(t._data.buffer) is memory.ExternalBuffer
+    return type(t._buffer.buffer) is memory.ExternalBuffer
 
 
 def test_a_fresh_result_is_taken_over_and_read_in_the_same_plan(adopt):

@@ -45,7 +45,7 @@ def fresh(value: float = 1.0, device: str = GPU) -> Any:
 
 def address(x: Any) -> int:
     lt.sync()
-    found: int = (x._storage or x)._data.address
+    found: int = (x._storage or x)._buffer.address
     return found
 
 
@@ -104,7 +104,7 @@ def test_parameters_stay_where_they_are(gpu: FakeDriver, kind: Any, options: dic
             for _ in range(7):
                 loss = training.step()
                 lt.sync()
-                places.append(training.w._data.address)
+                places.append(training.w._buffer.address)
                 assert in_place() in (0, n if donate else 0)
                 losses.append(loss)
             assert in_place() == (n if donate else 0)
@@ -197,7 +197,7 @@ def test_memory_of_other_libraries_is_not_taken(gpu: FakeDriver) -> None:
     for _ in range(4):
         given = fresh()
         holder: Any = given._storage or given
-        theirs = FakeArray(0, holder._data.address, SHAPE, np.dtype("f4"), given)
+        theirs = FakeArray(0, holder._buffer.address, SHAPE, np.dtype("f4"), given)
         x = lt.from_dlpack(theirs)
         x = x + 1.0
         lt.sync()

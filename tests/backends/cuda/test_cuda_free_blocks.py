@@ -67,7 +67,7 @@ def test_what_is_held_is_not_taken(gpu: Keeping) -> None:
         if i % 2:
             kept.append((i, y))
         del y
-    assert len({y._data.address for _, y in kept}) == len(kept)
+    assert len({y._buffer.address for _, y in kept}) == len(kept)
     for i, y in kept:
         np.testing.assert_array_equal(y.numpy(), x.numpy() * np.float32(i))
 
@@ -162,16 +162,16 @@ def test_streams_have_their_own(gpu: Keeping) -> None:
     with mock.patch.object(gpu, "name_of", side_effect=lambda stream: 1 + (stream is not first)):
         y = x + 1
         lt.sync()
-        at = y._data.address
+        at = y._buffer.address
         del y
         gpu.stream = FakeStream()
         y = x + 2
         lt.sync()
-        assert y._data.address != at
+        assert y._buffer.address != at
         gpu.stream = first
         z = x + 3
         lt.sync()
-        assert z._data.address == at
+        assert z._buffer.address == at
         np.testing.assert_array_equal(z.numpy() - y.numpy(), (x.numpy() + 3) - (x.numpy() + 2))
 
 

@@ -325,7 +325,7 @@ def test_cupy_and_torch_share_memory() -> None:
     x = lt.asarray(np.arange(12, dtype=np.float32).reshape(3, 4), device="cuda:0")
     y = x * 2
     for there in (cupy.from_dlpack(y), cupy.asarray(y)):
-        assert there.data.ptr == y._data.buffer.address
+        assert there.data.ptr == y._buffer.buffer.address
         np.testing.assert_array_equal(cupy.asnumpy(there), x.numpy() * 2)
     ours = lt.from_dlpack(cupy.arange(1000, dtype="float32"))
     assert ours.device == "cuda:0"
@@ -335,7 +335,7 @@ def test_cupy_and_torch_share_memory() -> None:
     np.testing.assert_array_equal(lt.asarray(cupy.ones((2, 3)).T).numpy(), np.ones((3, 2)))
     torch = pytest.importorskip("torch")
     t = torch.from_dlpack(y)
-    assert t.data_ptr() == y._data.buffer.address
+    assert t.data_ptr() == y._buffer.buffer.address
     assert float(t.sum()) == 132
     np.testing.assert_array_equal(torch.as_tensor(y, device="cuda").cpu().numpy(), y.numpy())
     back = lt.from_dlpack(torch.arange(8, dtype=torch.float32, device="cuda") * 2)
@@ -472,7 +472,7 @@ def test_results_in_the_memory_of_inputs_change_no_bit(reads: bool) -> None:
                 assert report is not None and (report.in_place > 0) == (on and i > 0)
                 if reads and i % 7 == 3:
                     loss.item()
-                places.append(params[0]._data.address)
+                places.append(params[0]._buffer.address)
             assert (len({*places[2:]}) == 1) == on
             found.append([p.detach().numpy() for p in params])
     for a, b in zip(*found, strict=True):

@@ -97,7 +97,7 @@ def test_a_read_that_is_repeated_waits_for_its_checks(gpu: FakeDriver) -> None:
             lt.sync()
         else:
             np.testing.assert_array_equal(y.numpy(), table.numpy()[1:4] * 2)
-            assert y._data.buffer.checks == ()
+            assert y._buffer.buffer.checks == ()
         del y
 
 
@@ -307,14 +307,14 @@ def test_checks_that_passed_are_forgotten(gpu: FakeDriver) -> None:
     table = on_gpu(10, 4)
     y = table[lt.asarray(np.array([1, 2]), device="cuda:0")]
     lt.sync()
-    assert len(y._data.buffer.checks) == 1
+    assert len(y._buffer.buffer.checks) == 1
     z = y + 1
     lt.sync()
-    assert len(z._data.buffer.checks) == 1, "not known yet"
+    assert len(z._buffer.buffer.checks) == 1, "not known yet"
     z.numpy()
     w = z * y
     lt.sync()
-    assert w._data.buffer.checks == ()
+    assert w._buffer.buffer.checks == ()
 
 
 def test_a_launch_that_fails(gpu: FakeDriver) -> None:
@@ -350,10 +350,10 @@ def test_memory_is_shared_by_dlpack(gpu: FakeDriver) -> None:
     assert y.__dlpack_device__() == (2, 0)
     array, asked = y.__dlpack__(stream=7, max_version=(1, 0))
     assert asked == {"stream": 7, "max_version": (1, 0), "copy": None}
-    assert array.address == y._data.buffer.address
+    assert array.address == y._buffer.buffer.address
     back = lt.from_dlpack(array)
     assert (back.device, back.shape, back.dtype) == ("cuda:0", (3, 5), lt.float32)
-    assert back._data.buffer.address == array.address
+    assert back._buffer.buffer.address == array.address
     del y, array
     np.testing.assert_array_equal((back + 1).numpy(), x.numpy() * 2 + 1)
     with pytest.raises(BufferError, match=r"device \(2, 1\), because the memory is on \(2, 0\)"):
@@ -368,17 +368,17 @@ def test_what_asarray_takes_is_a_copy(gpu: FakeDriver) -> None:
     array, _ = x.__dlpack__()
     copied = lt.asarray(array)
     assert copied.device == "cuda:0"
-    assert copied._data.buffer.address != array.address
+    assert copied._buffer.buffer.address != array.address
     np.testing.assert_array_equal(copied.numpy(), x.numpy())
     assert lt.asarray(array, dtype="float64", device="cpu").dtype == lt.float64
-    assert lt.asarray(array, copy=False)._data.buffer.address == array.address
+    assert lt.asarray(array, copy=False)._buffer.buffer.address == array.address
 
 
 def test_the_interface_of_cuda_arrays(gpu: FakeDriver) -> None:
     x = on_gpu(3, 5)
     y = x + 1
     interface = y.__cuda_array_interface__
-    address = y._data.buffer.address
+    address = y._buffer.buffer.address
     assert interface == {
         "version": 3, "shape": (3, 5), "typestr": "<f4", "data": (address, False), "strides": None, "stream": 1,
     }  # fmt: skip

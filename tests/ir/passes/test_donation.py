@@ -34,7 +34,7 @@ def fresh(value: float = 1.0) -> lt.Tensor:
 def address(x: lt.Tensor) -> int:
     lt.sync()
     holder: Any = x._storage or x
-    found: int = holder._data.address
+    found: int = holder._buffer.address
     return found
 
 
