@@ -12,7 +12,7 @@ from lazyt.functions.arguments import adopted, record, record_one, tensor, tenso
 from lazyt.functions.conversion import asarray
 from lazyt.functions.creation import arange
 from lazyt.functions.elementwise import conj
-from lazyt.functions.manipulation import astype, expand_dims, ravel, reshape, squeeze
+from lazyt.functions.manipulation import expand_dims, ravel, reshape, squeeze
 from lazyt.functions.numpy_calls import refuse_gradient
 from lazyt.functions.products import matmul, vecdot
 from lazyt.functions.searching import hosts

@@ -12,7 +12,16 @@ from lazyt.config import HOST
 from lazyt.errors import DeviceError, DTypeError, ShapeError
 from lazyt.functions import dlpack
 from lazyt.functions.flat import Flat
-from lazyt.functions.host import ALONE, ARRAYS, holds_tensor, host_array, is_constant, list_dtype, refuse_foreign, tensors_in
+from lazyt.functions.host import (
+    ALONE,
+    ARRAYS,
+    holds_tensor,
+    host_array,
+    is_constant,
+    list_dtype,
+    refuse_foreign,
+    tensors_in,
+)
 from lazyt.functions.joining import stack
 from lazyt.ir import dtypes
 from lazyt.runtime import memory

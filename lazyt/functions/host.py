@@ -22,19 +22,24 @@ ARRAYS = (np.ndarray, np.generic, *PYTHONS)
 
 
 def is_foreign(x: Any) -> bool:
-    """Whether an array is of a subclass of NumPy's that may add a meaning to its elements: a mask, a unit, a product."""
+    """Whether an array is of a subclass of NumPy's, which may add a meaning to its elements: a mask, a unit."""
     return isinstance(x, np.ndarray) and type(x) is not np.ndarray and type(x) is not np.memmap
 
 
 def refuse_foreign(x: Any) -> None:
     """NotSupportedError for an operand of such a subclass, whose meaning would be lost."""
     if is_foreign(x):
-        what = "the data without its mask" if isinstance(x, np.ma.MaskedArray) else "its elements"
-        write = "x.filled(...) or x.data" if isinstance(x, np.ma.MaskedArray) else "numpy.asarray(x)"
-        raise NotSupportedError(
-            f"not supported: an array of class {type(x).__module__}.{type(x).__name__}, because a tensor would hold "
-            f"{what} alone; write {write}"
-        )
+        refuse_class(type(x))
+
+
+def refuse_class(of: type) -> None:
+    """NotSupportedError for arrays of a subclass of NumPy's."""
+    masked = issubclass(of, np.ma.MaskedArray)
+    what, write = ("the data", "x.filled(...) or x.data") if masked else ("the elements", "numpy.asarray(x)")
+    raise NotSupportedError(
+        f"not supported: an array of class {of.__module__}.{of.__name__}, because a tensor would hold {what} alone; "
+        f"write {write}"
+    )
 
 
 def _count(a: np.ndarray[Any, Any]) -> int:
@@ -122,7 +127,8 @@ def holds_tensor(obj: Any) -> bool:
 
 def _fit(a: np.ndarray[Any, Any]) -> bool:
     """Whether Python's integers fit a dtype of 64 bits."""
-    return min(a.flat) >= -(1 << 63) and max(a.flat) < (1 << 63 if min(a.flat) < 0 else 1 << 64)
+    low, high = min(a.flat), max(a.flat)
+    return bool(low >= -(1 << 63) and high < (1 << 63 if low < 0 else 1 << 64))
 
 
 def holds_array(obj: Any) -> bool:

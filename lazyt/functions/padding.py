@@ -18,6 +18,7 @@ from lazyt.functions.manipulation import astype, broadcast_to, flip
 from lazyt.functions.quantiles import median
 from lazyt.functions.reductions import amax, amin, mean
 from lazyt.functions.subscript import getitem
+from lazyt.functions.windows import check_extents
 from lazyt.ir import dtypes
 from lazyt.ops import joining as ops
 from lazyt.ops.axes import integer, one_axis
@@ -51,6 +52,7 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
         if given.size and given.dtype.kind not in "iu":
             integer("pad", "pad_width", pad_width)
         pairs = [(int(p), int(q)) for p, q in _paired("pad_width", given, ndim)]
+    check_extents("pad", [w for p in pairs for w in p])
     if any(w < 0 for p in pairs for w in p):
         raise ShapeError(f"pad: negative widths in {pairs}")
     return pairs

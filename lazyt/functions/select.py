@@ -78,7 +78,9 @@ def choose(a: ArrayLike, choices: Any, *, mode: str = "raise") -> Tensor:
     if dtypes.kind(t.dtype) not in "biu":
         raise DTypeError(f"choose: integers are required to choose by, got {t.dtype}")
     # Beside each other, not beside the indices, whose dtype says nothing of them.
-    every = [c if isinstance(g, Handle) else c.to(device=t.device) for g, c in zip(choices, tensors(choices), strict=True)]
+    every = [
+        c if isinstance(g, Handle) else c.to(device=t.device) for g, c in zip(choices, tensors(choices), strict=True)
+    ]
     shape = common_shape("choose", t.shape, *(c.shape for c in every))
     table = stack([broadcast_to(c, shape) for c in every])
     index = astype(broadcast_to(t, shape), dtypes.int64)

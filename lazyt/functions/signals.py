@@ -25,7 +25,6 @@ from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
 from lazyt.ops import signals as ops
 from lazyt.ops.axes import integer, many_axes, one_axis
-from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike, AxisLike

@@ -21,11 +21,11 @@ def each(name: str, what: str, value: Any, rank: int, least: int) -> tuple[int, 
     return sizes
 
 
-# The tables of a resampling have tens of bytes for each element along an axis: no memory holds those of so many.
+# Tables of what each element along an axis is made of have tens of bytes for it: no memory holds so many.
 _MOST = 1 << 36
 
 
 def check_extents(name: str, extents: Any) -> None:
-    """OutOfMemory for a result with an extent beyond what its tables can have."""
+    """OutOfMemory for extents or widths beyond what a table has entries for."""
     if any(isinstance(n, int) and n >= _MOST for n in extents):
-        raise OutOfMemory(f"{name}: a result of extents {tuple(extents)}, where an axis has less than {_MOST} elements")
+        raise OutOfMemory(f"{name}: extents or widths {tuple(extents)} for axes of less than {_MOST} elements")

@@ -384,7 +384,7 @@ def _power_apart(b: Builder, x: Node, power: float, at: float, value: float) -> 
 def norm_over(b: Builder, v: Node, axes: tuple[int, ...], order: float, keepdims: bool) -> Node:
     """The vector norm over `axes`."""
     if math.isinf(order):
-        if order > 0 and not all([b.at_least(v.shape[a], 1) for a in axes]):
+        if order > 0 and not all(b.at_least(v.shape[a], 1) for a in axes):
             # As in NumPy the largest of no magnitudes is 0.
             return reduce(b, "sum", b.abs(v), axes, keepdims)
         return reduce(b, "max" if order > 0 else "min", b.abs(v), axes, keepdims)

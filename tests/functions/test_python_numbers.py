@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import warnings
@@ -20,8 +21,8 @@ POOL: dict[str, Any] = {
     "integers": np.array([0, 2, 1]),
 }
 SPACES = (("", lt, np), ("linalg.", lt.linalg, np.linalg), ("fft.", lt.fft, np.fft))
-# Several results, each of one operand; a dtype that is that of one operand alone; values that are undefined (points that
-# do not increase) or have leading zeros, which NumPy trims.
+# Several results, each of one operand; the dtype of one operand alone; values that are undefined (points that do not
+# increase) or have leading zeros, which NumPy trims.
 APART = {
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "compress", "extract", "histogram",
     "histogram_bin_edges", "interp", "ix_", "mean", "meshgrid", "nan_to_num", "polymul", "trim_zeros",
@@ -56,10 +57,8 @@ def calls(f: Any, g: Any) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
     """Positional arguments of every kind, a dtype, and each of NumPy's options as a list."""
     names: set[str] = set()
     for h in (f, g):
-        try:
+        with contextlib.suppress(TypeError, ValueError):
             names |= {p.name for p in inspect.signature(h).parameters.values() if p.default is not p.empty}
-        except (TypeError, ValueError):
-            pass
     wide = {"dtype": np.float64} if "dtype" in names or isinstance(g, np.ufunc) else None
     found: list[tuple[tuple[str, ...], dict[str, Any]]] = []
     for n in (1, 2, 3):
@@ -80,7 +79,7 @@ def test_numbers_beside_float64_are_float64(name: str) -> None:
             warnings.simplefilter("ignore")
             try:
                 want = arrays(g(*(a.copy() if isinstance(a, np.ndarray) else a for a in args), **options))
-            except Exception:
+            except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, np.linalg.LinAlgError):
                 continue  # NumPy has no such call
             try:
                 got = arrays(f(*map(given, args), **options))

@@ -15,7 +15,7 @@ import numpy as np
 
 from lazyt.errors import NotSupportedError
 from lazyt.functions.arguments import tensor
-from lazyt.functions.host import holds_array
+from lazyt.functions.host import holds_array, refuse_class
 from lazyt.functions.protocols.special_cases import REFUSED, SPECIAL
 from lazyt.functions.protocols.table import FFT, LINALG, PUBLIC
 from lazyt.functions.protocols.through import name_of, numpys_types, through_numpy, write_out
@@ -140,6 +140,10 @@ def array_function(self: Tensor, f: Any, types: Any, args: tuple[Any, ...], kwar
     """
     try:
         if any(map(_foreign, types)):
+            for t in types:
+                # A subclass with a protocol of its own is asked next; others have none that knows tensors.
+                if issubclass(t, np.ndarray) and _foreign(t) and t.__array_function__ is np.ndarray.__array_function__:
+                    refuse_class(t)
             return NotImplemented
         if f in REFUSED:
             raise NotSupportedError(f"{name_of(f)}: not supported: a tensor as its argument, because {REFUSED[f]}")

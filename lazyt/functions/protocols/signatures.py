@@ -171,7 +171,9 @@ def _by_method(method: Function, array: Any, *args: Any, **options: Any) -> Any:
     """`lt.add.reduce(x)` and its like: NumPy's methods, which find lazyt's by the protocol."""
     if (dtype := options.get("dtype")) is float or dtype is complex:
         options["dtype"] = _FLOATS[dtype]
-    found = array if any(isinstance(x, Handle) for x in args) else tensor(array, result=dtype_or_none(options.get("dtype")))
+    found = (
+        array if any(isinstance(x, Handle) for x in args) else tensor(array, result=dtype_or_none(options.get("dtype")))
+    )
     return method(found, *args, **options)
 
 
