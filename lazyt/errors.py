@@ -82,6 +82,7 @@ REFUSALS: dict[str, tuple[type[LazytError], str]] = {
     "nanargmax": (NoResult, "all-NaN slice: there is no largest element"),
     "nanargmin": (NoResult, "all-NaN slice: there is no smallest element"),
     "multinomial": (InvalidWeights, "weights are finite, none is below 0, and some of each row are above"),
+    "normal": (ArgumentError, "a standard deviation is at least 0"),
     "average": (ZeroWeights, "weights sum to zero, and cannot be normalized"),
 }
 

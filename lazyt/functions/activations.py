@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from lazyt.errors import DTypeError, ShapeError
-from lazyt.functions.arguments import record
+from lazyt.errors import ArgumentError, DTypeError, ShapeError
+from lazyt.functions.arguments import record, tensor
+from lazyt.functions.arithmetic import clip
+from lazyt.ir import dtypes
 from lazyt.ops import activations as ops
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
+    from lazyt.ops.definition import OpDef
     from lazyt.runtime.tensor import Tensor
 
 __all__ = [
@@ -155,23 +158,43 @@ def prelu(x: Any, weight: Any, /) -> Tensor:
 
 
 def relu6(x: Any, /, inplace: bool = False) -> Tensor:
-    """x clipped to [0, 6]. Raises DTypeError for a complex dtype. As `torch.nn.functional.relu6`.
+    """x clipped to [0, 6], in its dtype. Raises DTypeError for bools and complex numbers.
+
+    As `torch.nn.functional.relu6`.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.relu6(lt.asarray([-1.0, 8.0])).tolist()
     [0.0, 6.0]
     """
-    return out_of(x, record(ops.RELU6, (x,)), inplace)
+    return out_of(x, _clipped("relu6", ops.RELU6, x, 0, 6), inplace)
 
 
 def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """x clipped to [min_val, max_val]. Raises DTypeError for a complex dtype. As `torch.nn.functional.hardtanh`.
+    """x clipped to [min_val, max_val], in its dtype. Of integers the bounds are cut off.
+
+    Raises DTypeError for bools and complex numbers, ArgumentError for bounds in the wrong order, and for one below 0
+    beside unsigned integers. As `torch.nn.functional.hardtanh`.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.hardtanh(lt.asarray([-3.0, 0.5])).tolist()
     [-1.0, 0.5]
     """
-    return out_of(x, record(ops.HARDTANH, (x, float(min_val), float(max_val))), inplace)
+    if min_val > max_val:
+        raise ArgumentError(f"hardtanh: min_val is at most max_val, got {min_val} and {max_val}")
+    return out_of(x, _clipped("hardtanh", ops.HARDTANH, x, min_val, max_val), inplace)
+
+
+def _clipped(name: str, op: OpDef, x: Any, low: float, high: float) -> Tensor:
+    """The values of `op`, which clips floats; integers stay integers."""
+    t = tensor(x)
+    kind = dtypes.kind(t.dtype)
+    if kind == "b":
+        raise DTypeError(f"{name}: an input of numbers is required, got bools")
+    if kind not in "iu":
+        return record(op, (t,) if op is ops.RELU6 else (t, float(low), float(high)))
+    if kind == "u" and low < 0:
+        raise ArgumentError(f"{name}: bounds from 0 on are required for {t.dtype}, got {low}")
+    return clip(t, int(low), int(high))
 
 
 def hardsigmoid(x: Any, /, inplace: bool = False) -> Tensor:

@@ -61,7 +61,9 @@ def _channels(name: str, x: Tensor, lone: int | None) -> tuple[int, ...]:
     return (*x.shape[:lead], *(1,) * (x.ndim - lead))
 
 
-def _by_channel(name: str, x: Any, p: float, training: bool, spatial: int, generator: Generator | None) -> Tensor:
+def _by_channel(
+    name: str, x: Any, p: float, training: bool, spatial: int, inplace: bool, generator: Generator | None
+) -> Tensor:
     rate = rate_of(name, p)
     t = floating(name, x)
     if t.ndim not in (spatial + 1, spatial + 2) and (spatial, t.ndim) != (2, 2):
@@ -69,7 +71,8 @@ def _by_channel(name: str, x: Any, p: float, training: bool, spatial: int, gener
     if not training:
         return t
     kept = ones(_channels(name, t, spatial + 1), dtype=t.dtype, device=t.device)
-    return t * record(DROPOUT, (kept, *rate, *(generator or default_generator()).step()))
+    zeroed = read_for(t, inplace) * record(DROPOUT, (kept, *rate, *(generator or default_generator()).step()))
+    return out_of(x, zeroed, inplace)
 
 
 def dropout1d(
@@ -84,9 +87,7 @@ def dropout1d(
     >>> lt.nn.functional.dropout1d(lt.ones((2, 3, 4)), 1.0).sum().item()
     0.0
     """
-    return out_of(
-        x, _by_channel("dropout1d", read_for(tensor(x), inplace), p, training, 1, generator), inplace and training
-    )
+    return _by_channel("dropout1d", x, p, training, 1, inplace, generator)
 
 
 def dropout2d(
@@ -101,9 +102,7 @@ def dropout2d(
     >>> lt.nn.functional.dropout2d(lt.ones((2, 3, 4, 4)), 1.0).sum().item()
     0.0
     """
-    return out_of(
-        x, _by_channel("dropout2d", read_for(tensor(x), inplace), p, training, 2, generator), inplace and training
-    )
+    return _by_channel("dropout2d", x, p, training, 2, inplace, generator)
 
 
 def dropout3d(
@@ -118,25 +117,26 @@ def dropout3d(
     >>> lt.nn.functional.dropout3d(lt.ones((2, 3, 4, 4, 4)), 1.0).sum().item()
     0.0
     """
-    return out_of(
-        x, _by_channel("dropout3d", read_for(tensor(x), inplace), p, training, 3, generator), inplace and training
-    )
+    return _by_channel("dropout3d", x, p, training, 3, inplace, generator)
 
 
-def _alpha(name: str, x: Any, p: float, training: bool, channels: bool, generator: Generator | None) -> Tensor:
+def _alpha(
+    name: str, x: Any, p: float, training: bool, channels: bool, inplace: bool, generator: Generator | None
+) -> Tensor:
     rate, _ = rate_of(name, p)
     t = floating(name, x)
     shape = _channels(name, t, None) if channels else t.shape
     if not training or p == 0:
         return t
     if p == 1:
-        return t * 0.0
+        return out_of(x, t * 0.0, inplace)
     # 1 where an element is kept, 0 where it becomes the floor; then an affine function restores mean and variance.
     kept = record(
         DROPOUT, (ones(shape, dtype=t.dtype, device=t.device), rate, 1.0, *(generator or default_generator()).step())
     )
     scale = 1 / math.sqrt((_FLOOR**2 * p + 1) * (1 - p))
-    return t * (kept * scale) + ((kept - 1) * (-_FLOOR * scale) - scale * _FLOOR * p)
+    y = read_for(t, inplace) * (kept * scale) + ((kept - 1) * (-_FLOOR * scale) - scale * _FLOOR * p)
+    return out_of(x, y, inplace)
 
 
 def alpha_dropout(
@@ -151,9 +151,7 @@ def alpha_dropout(
     >>> lt.nn.functional.alpha_dropout(lt.ones(2), 1.0, training=True).tolist()
     [0.0, 0.0]
     """
-    return out_of(
-        x, _alpha("alpha_dropout", read_for(tensor(x), inplace), p, training, False, generator), inplace and training
-    )
+    return _alpha("alpha_dropout", x, p, training, False, inplace, generator)
 
 
 def feature_alpha_dropout(
@@ -168,8 +166,4 @@ def feature_alpha_dropout(
     >>> lt.nn.functional.feature_alpha_dropout(lt.ones((1, 2, 3)), 0.5).shape
     (1, 2, 3)
     """
-    return out_of(
-        x,
-        _alpha("feature_alpha_dropout", read_for(tensor(x), inplace), p, training, True, generator),
-        inplace and training,
-    )
+    return _alpha("feature_alpha_dropout", x, p, training, True, inplace, generator)

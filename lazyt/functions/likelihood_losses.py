@@ -26,11 +26,10 @@ def poisson_nll_loss(
     target: Any,
     log_input: bool = True,
     full: bool = False,
-    eps: float = 1e-8,
-    reduction: str = "mean",
-    *,
     size_average: bool | None = None,
+    eps: float = 1e-8,
     reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """exp(input) - target * input, or input - target * log(input + eps) without `log_input`.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.reductions import mean, sum
@@ -14,18 +16,38 @@ from lazyt.tracing.call_site import warn
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
 
+# Of `kl_div`: the sum over the batch size too.
+KL_REDUCTIONS = (*REDUCTIONS, "batchmean")
 
-def reduction_of(name: str, reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> str:
+
+def reduction_of(
+    name: str,
+    reduction: str,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    allowed: tuple[str, ...] = REDUCTIONS,
+) -> str:
     """A valid reduction; `size_average` and `reduce` are PyTorch's old way to say it, with its warning."""
     if size_average is not None or reduce is not None:
+        for key, value in (("size_average", size_average), ("reduce", reduce)):
+            if not (value is None or isinstance(value, int)):
+                hint = f": write reduction={value!r}" if isinstance(value, str) else ""
+                raise DTypeError(f"{name}: {key} is a bool or None, got {value!r}{hint}")
         each = reduce is not None and not reduce
         reduction = "none" if each else "mean" if size_average is None or size_average else "sum"
         warn(
             f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.", UserWarning
         )
-    if reduction not in REDUCTIONS:
-        raise ShapeError(f"{name}: reduction is one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+    if reduction not in allowed:
+        raise ShapeError(f"{name}: reduction is one of {', '.join(allowed)}, got {reduction!r}")
     return reduction
+
+
+def ignored_index(name: str, ignore_index: int) -> int:
+    """The class that does not count; a bool is none."""
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int | np.integer):
+        raise DTypeError(f"{name}: ignore_index is an integer, got {ignore_index!r}")
+    return int(ignore_index)
 
 
 def reduced(loss: Tensor, reduction: str) -> Tensor:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import broadcasts_to, record, tensor
 from lazyt.functions.arithmetic import divide
-from lazyt.functions.loss_arguments import reduced, reduction_of, warn_of_sizes, weighted
+from lazyt.functions.loss_arguments import KL_REDUCTIONS, ignored_index, reduced, reduction_of, warn_of_sizes, weighted
 from lazyt.functions.manipulation import reshape
 from lazyt.ops import losses as ops
 from lazyt.ops.nn import LINEAR
@@ -53,11 +53,10 @@ def _regression(op: OpDef, x: Any, target: Any, reduction: str, weight: Any = No
 def mse_loss(
     input: Any,
     target: Any,
-    reduction: str = "mean",
-    weight: Any = None,
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Any = None,
 ) -> Tensor:
     """(input - target)**2; operands of different sizes broadcast, with a UserWarning.
 
@@ -73,11 +72,10 @@ def mse_loss(
 def l1_loss(
     input: Any,
     target: Any,
-    reduction: str = "mean",
-    weight: Any = None,
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Any = None,
 ) -> Tensor:
     """|input - target|; operands of different sizes broadcast, with a UserWarning.
 
@@ -107,11 +105,10 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
 def smooth_l1_loss(
     input: Any,
     target: Any,
-    reduction: str = "mean",
-    beta: float = 1.0,
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
 ) -> Tensor:
     """d**2 / (2 * beta) where d = |input - target| < beta, else d - beta / 2. As `torch.nn.functional.smooth_l1_loss`.
 
@@ -131,10 +128,9 @@ def binary_cross_entropy(
     input: Any,
     target: Any,
     weight: Any = None,
-    reduction: str = "mean",
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """-(t * log(x) + (1 - t) * log(1 - x)) for probabilities x; logarithms are at least -100; `weight` broadcasts.
 
@@ -160,11 +156,10 @@ def binary_cross_entropy_with_logits(
     input: Any,
     target: Any,
     weight: Any = None,
-    pos_weight: Any = None,
-    reduction: str = "mean",
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: Any = None,
 ) -> Tensor:
     """`binary_cross_entropy` of sigmoid(x) without overflow; `pos_weight` weighs the targets of 1, `weight` all.
 
@@ -186,11 +181,10 @@ def binary_cross_entropy_with_logits(
 def kl_div(
     input: Any,
     target: Any,
-    reduction: str = "mean",
-    log_target: bool = False,
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
 ) -> Tensor:
     """t * (log(t) - x), the input x being log-probabilities.
 
@@ -203,22 +197,22 @@ def kl_div(
     0.0
     """
     op = ops.KL_DIV_LOG if log_target else ops.KL_DIV
+    reduction = reduction_of("kl_div", reduction, size_average, reduce, KL_REDUCTIONS)
     if reduction == "batchmean":
         total = _pointwise(op, input, target, "sum")
         return divide(total, input.shape[0]) if len(input.shape) else total
-    return _pointwise(op, input, target, reduction_of("kl_div", reduction, size_average, reduce))
+    return _pointwise(op, input, target, reduction)
 
 
 def cross_entropy(
     input: Any,
     target: Any,
     weight: Any = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-    *,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
 ) -> Tensor:
     """-log(softmax(x)[target]) over the classes (axis 1) of logits (N, C, ...) or (C,).
 
@@ -234,7 +228,7 @@ def cross_entropy(
         raise ShapeError(f"cross_entropy: label_smoothing is in [0, 1], got {label_smoothing}")
     weights = () if weight is None else (weight,)
     statics = (label_smoothing != 0, reduction_of("cross_entropy", reduction, size_average, reduce))
-    operands = (input, target, *weights, int(ignore_index), float(label_smoothing))
+    operands = (input, target, *weights, ignored_index("cross_entropy", ignore_index), float(label_smoothing))
     return record(ops.CROSS_ENTROPY, operands, statics)
 
 
@@ -242,11 +236,10 @@ def nll_loss(
     input: Any,
     target: Any,
     weight: Any = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    *,
     size_average: bool | None = None,
+    ignore_index: int = -100,
     reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """-x[target] over the classes (axis 1) of log-probabilities (N, C, ...) or (C,), as in `cross_entropy`.
 
@@ -259,7 +252,7 @@ def nll_loss(
     """
     weights = () if weight is None else (weight,)
     statics = (reduction_of("nll_loss", reduction, size_average, reduce),)
-    return record(ops.NLL_LOSS, (input, target, *weights, int(ignore_index)), statics)
+    return record(ops.NLL_LOSS, (input, target, *weights, ignored_index("nll_loss", ignore_index)), statics)
 
 
 def linear_cross_entropy(
@@ -290,4 +283,6 @@ def linear_cross_entropy(
     logits = record(LINEAR, (input, reshape(w, (-1, w.shape[-1])), *bias))
     logits = reshape(logits, (*logits.shape[:-1], *w.shape[:-1]))
     ignored = -100 if ignore_index is None else ignore_index
-    return cross_entropy(logits, target, weight, ignored, reduction, label_smoothing)
+    return cross_entropy(
+        logits, target, weight, ignore_index=ignored, reduction=reduction, label_smoothing=label_smoothing
+    )

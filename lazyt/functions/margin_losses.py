@@ -49,10 +49,9 @@ def hinge_embedding_loss(
     input: Any,
     target: Any,
     margin: float = 1.0,
-    reduction: str = "mean",
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """The input where the target is 1, max(0, margin - input) where it is -1.
 
@@ -76,10 +75,9 @@ def hinge_embedding_loss(
 def soft_margin_loss(
     input: Any,
     target: Any,
-    reduction: str = "mean",
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """log(1 + exp(-target * input)) for targets of 1 and -1, without overflow.
 
@@ -103,10 +101,9 @@ def margin_ranking_loss(
     input2: Any,
     target: Any,
     margin: float = 0.0,
-    reduction: str = "mean",
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """max(0, -target * (input1 - input2) + margin): a target of 1 ranks input1 above input2, -1 below.
 
@@ -136,10 +133,9 @@ def cosine_embedding_loss(
     input2: Any,
     target: Any,
     margin: float = 0.0,
-    reduction: str = "mean",
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """1 - cos(input1, input2) where the target is 1, max(0, cos - margin) where it is -1.
 
@@ -172,10 +168,9 @@ def multilabel_soft_margin_loss(
     input: Any,
     target: Any,
     weight: Any = None,
-    reduction: str = "mean",
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """The mean over the classes (the last axis) of the binary cross entropy of logits; `weight` has one a class.
 
@@ -214,10 +209,9 @@ def _class_scores(name: str, input: Any) -> Tensor:
 def multilabel_margin_loss(
     input: Any,
     target: Any,
-    reduction: str = "mean",
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """sum(max(0, 1 - (x[y] - x[i]))) / C over the labels y and the classes i that are none.
 
@@ -253,10 +247,9 @@ def multi_margin_loss(
     p: int = 1,
     margin: float = 1.0,
     weight: Any = None,
-    reduction: str = "mean",
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """sum(max(0, margin - x[y] + x[i]) ** p) / C over the classes i that are not the label y; p is 1 or 2.
 
@@ -294,10 +287,9 @@ def triplet_margin_loss(
     p: float = 2.0,
     eps: float = 1e-6,
     swap: bool = False,
-    reduction: str = "mean",
-    *,
     size_average: bool | None = None,
     reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """max(0, margin + d(anchor, positive) - d(anchor, negative)) for `pairwise_distance` d.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import ShapeError
+from lazyt.errors import ArgumentError, ShapeError
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.arithmetic import add, divide, multiply, pow
 from lazyt.functions.padding import pad
@@ -103,6 +103,8 @@ def batch_norm(
     tracked = running_mean is not None and running_var is not None
     if not training and not tracked:
         raise ShapeError("batch_norm: running statistics are required unless training")
+    if training and not eps > 0:
+        raise ArgumentError(f"batch_norm: an eps above 0 is required in training, got {eps}")
     params = tuple(p for p in (weight, bias) if p is not None)
     stats = () if training else (running_mean, running_var)
     statics = (bool(training), weight is not None, bias is not None)

@@ -12,6 +12,7 @@ from lazyt.functions.arithmetic import minimum
 from lazyt.functions.elementwise import abs, expm1, relu, tanh
 from lazyt.functions.logic import greater, greater_equal, less_equal, where
 from lazyt.functions.loss_arguments import floating
+from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
@@ -73,13 +74,17 @@ def tanhshrink(x: Any, /) -> Tensor:
 
 
 def threshold(x: Any, /, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """x where it is above the threshold, else the value. As `torch.nn.functional.threshold`.
+    """x where it is above the threshold, else the value; both are cut off for integers.
+
+    As `torch.nn.functional.threshold`.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.threshold(lt.asarray([0.5, 2.0]), 1.0, 20.0).tolist()
     [20.0, 2.0]
     """
     t = read_for(tensor(x), inplace)
+    if dtypes.kind(t.dtype) in "iu":
+        threshold, value = int(threshold), int(value)
     # NaN stays NaN, as in PyTorch.
     return out_of(x, where(less_equal(t, threshold), value, t), inplace)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lazyt.errors import ArgumentError
 from lazyt.functions import elementwise, inplace_activations, nn as functional, statistics
 from lazyt.nn.init import constant_
 from lazyt.nn.module import Module
@@ -38,8 +39,8 @@ class _Plain(Module):
 
     function: Any
 
-    def forward(self, x: Any) -> Any:
-        return type(self).function(x)
+    def forward(self, input: Any) -> Any:
+        return type(self).function(input)
 
 
 class _InPlace(_Plain):
@@ -49,9 +50,9 @@ class _InPlace(_Plain):
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, input: Any) -> Any:
         function = type(self).function
-        return function(x, inplace=True) if self.inplace else function(x)
+        return function(input, inplace=True) if self.inplace else function(input)
 
     def extra_repr(self) -> str:
         return "inplace=True" * self.inplace
@@ -84,8 +85,8 @@ class GELU(Module):
         super().__init__()
         self.approximate = approximate
 
-    def forward(self, x: Any) -> Any:
-        return functional.gelu(x, self.approximate)
+    def forward(self, input: Any) -> Any:
+        return functional.gelu(input, self.approximate)
 
     def extra_repr(self) -> str:
         return f"approximate={self.approximate!r}"
@@ -98,8 +99,8 @@ class ELU(Module):
         super().__init__()
         self.alpha, self.inplace = alpha, inplace
 
-    def forward(self, x: Any) -> Any:
-        return functional.elu(x, self.alpha, self.inplace)
+    def forward(self, input: Any) -> Any:
+        return functional.elu(input, self.alpha, self.inplace)
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}" + ", inplace=True" * self.inplace
@@ -112,8 +113,8 @@ class LeakyReLU(Module):
         super().__init__()
         self.negative_slope, self.inplace = negative_slope, inplace
 
-    def forward(self, x: Any) -> Any:
-        return functional.leaky_relu(x, self.negative_slope, self.inplace)
+    def forward(self, input: Any) -> Any:
+        return functional.leaky_relu(input, self.negative_slope, self.inplace)
 
     def extra_repr(self) -> str:
         return f"negative_slope={self.negative_slope}" + ", inplace=True" * self.inplace
@@ -126,8 +127,8 @@ class Softplus(Module):
         super().__init__()
         self.beta, self.threshold = beta, threshold
 
-    def forward(self, x: Any) -> Any:
-        return functional.softplus(x, self.beta, self.threshold)
+    def forward(self, input: Any) -> Any:
+        return functional.softplus(input, self.beta, self.threshold)
 
     def extra_repr(self) -> str:
         return f"beta={self.beta}, threshold={self.threshold}"
@@ -138,10 +139,12 @@ class Hardtanh(Module):
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
+        if min_val >= max_val:
+            raise ArgumentError(f"Hardtanh: min_val is below max_val, got {min_val} and {max_val}")
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
-    def forward(self, x: Any) -> Any:
-        return functional.hardtanh(x, self.min_val, self.max_val, self.inplace)
+    def forward(self, input: Any) -> Any:
+        return functional.hardtanh(input, self.min_val, self.max_val, self.inplace)
 
     def extra_repr(self) -> str:
         return f"min_val={self.min_val}, max_val={self.max_val}" + ", inplace=True" * self.inplace
@@ -160,8 +163,8 @@ class PReLU(Module):
         """The weights as at first."""
         constant_(self.weight, float(self.init))
 
-    def forward(self, x: Any) -> Any:
-        return functional.prelu(x, self.weight)
+    def forward(self, input: Any) -> Any:
+        return functional.prelu(input, self.weight)
 
     def extra_repr(self) -> str:
         return f"num_parameters={self.num_parameters}"
@@ -181,19 +184,19 @@ class _OverAxis(Module):
 class Softmax(_OverAxis):
     """`softmax` over one axis, by default the last. As `torch.nn.Softmax`."""
 
-    def forward(self, x: Any) -> Any:
-        return statistics.softmax(x, axis=self.dim)
+    def forward(self, input: Any) -> Any:
+        return statistics.softmax(input, axis=self.dim)
 
 
 class LogSoftmax(_OverAxis):
     """`log_softmax` over one axis, by default the last. As `torch.nn.LogSoftmax`."""
 
-    def forward(self, x: Any) -> Any:
-        return statistics.log_softmax(x, axis=self.dim)
+    def forward(self, input: Any) -> Any:
+        return statistics.log_softmax(input, axis=self.dim)
 
 
 class GLU(_OverAxis):
     """`functional.glu`. As `torch.nn.GLU`."""
 
-    def forward(self, x: Any) -> Any:
-        return functional.glu(x, self.dim)
+    def forward(self, input: Any) -> Any:
+        return functional.glu(input, self.dim)

@@ -79,19 +79,23 @@ class _BatchNorm(_Norm):
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
-    def forward(self, x: Any) -> Any:
-        if len(x.shape) not in self.ranks:
+    def forward(self, input: Any) -> Any:
+        if len(input.shape) not in self.ranks:
             ranks = " or ".join(map(str, self.ranks))
-            raise ShapeError(f"{type(self).__name__}: an input of {ranks} dimensions is required, got shape {x.shape}")
-        if x.shape[1] != self.num_features:
-            raise ShapeError(f"{type(self).__name__}: {self.num_features} channels are required, got shape {x.shape}")
+            raise ShapeError(
+                f"{type(self).__name__}: an input of {ranks} dimensions is required, got shape {input.shape}"
+            )
+        if input.shape[1] != self.num_features:
+            raise ShapeError(
+                f"{type(self).__name__}: {self.num_features} channels are required, got shape {input.shape}"
+            )
         momentum: Any = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats:
             write(self.num_batches_tracked, self.num_batches_tracked + 1)
             if self.momentum is None:
                 momentum = 1.0 / self.num_batches_tracked
         return functional.batch_norm(
-            x,
+            input,
             self.running_mean,
             self.running_var,
             self.weight,
@@ -152,18 +156,18 @@ class _InstanceNorm(_Norm):
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
-    def forward(self, x: Any) -> Any:
-        name, ndim = type(self).__name__, len(x.shape)
+    def forward(self, input: Any) -> Any:
+        name, ndim = type(self).__name__, len(input.shape)
         if ndim not in (self.rank + 1, self.rank + 2):
             raise ShapeError(
-                f"{name}: an input of {self.rank + 1} or {self.rank + 2} dimensions is required, got {x.shape}"
+                f"{name}: an input of {self.rank + 1} or {self.rank + 2} dimensions is required, got {input.shape}"
             )
         checked = self.affine or self.track_running_stats
-        if checked and x.shape[-self.rank - 1] != self.num_features:
-            raise ShapeError(f"{name}: {self.num_features} channels are required, got shape {x.shape}")
+        if checked and input.shape[-self.rank - 1] != self.num_features:
+            raise ShapeError(f"{name}: {self.num_features} channels are required, got shape {input.shape}")
         lone = ndim == self.rank + 1
         y = functional.instance_norm(
-            expand_dims(x, 0) if lone else x, self.running_mean, self.running_var, self.weight, self.bias,
+            expand_dims(input, 0) if lone else input, self.running_mean, self.running_var, self.weight, self.bias,
             self.training or not self.track_running_stats, 0.0 if self.momentum is None else self.momentum, self.eps,
         )  # fmt: skip
         return squeeze(y, 0) if lone else y

@@ -96,11 +96,11 @@ class _Forward(_Convolution):
             dtype,
         )  # fmt: skip
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, input: Any) -> Any:
         convolve = getattr(functional, f"conv{self.rank}d")
         if self.padding_mode == "zeros":
-            return convolve(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
-        wide = padded(type(self).__name__, tensor(x), self._around(), self.padding_mode)
+            return convolve(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        wide = padded(type(self).__name__, tensor(input), self._around(), self.padding_mode)
         return convolve(wide, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
 
     def _around(self) -> tuple[int, ...]:
@@ -180,11 +180,11 @@ class _Transposed(_Convolution):
             padding_mode, device, dtype,
         )  # fmt: skip
 
-    def forward(self, x: Any, output_size: Sequence[int] | None = None) -> Tensor:
+    def forward(self, input: Any, output_size: Sequence[int] | None = None) -> Tensor:
         """The larger image; `output_size` (of its last axes, or of all) takes the place of `output_padding`."""
-        more = self.output_padding if output_size is None else self._output_padding(x.shape, output_size)
+        more = self.output_padding if output_size is None else self._output_padding(input.shape, output_size)
         return getattr(functional, f"conv_transpose{self.rank}d")(  # type: ignore[no-any-return]
-            x, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
+            input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
         )
 
     def _output_padding(self, shape: tuple[int, ...], output_size: Sequence[int]) -> tuple[int, ...]:

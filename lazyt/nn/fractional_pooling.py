@@ -30,9 +30,11 @@ class _FractionalMaxPool(Module):
         self.output_size, self.output_ratio, self.return_indices = output_size, output_ratio, return_indices
         self.register_buffer("_random_samples", _random_samples)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, input: Any) -> Any:
         pool = getattr(functional, f"fractional_max_pool{self.rank}d")
-        return pool(x, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples)
+        return pool(
+            input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples
+        )
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):

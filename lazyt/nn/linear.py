@@ -19,8 +19,8 @@ class Identity(Module):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
 
-    def forward(self, x: Any) -> Any:
-        return x
+    def forward(self, input: Any) -> Any:
+        return input
 
 
 class Linear(Module):
@@ -47,8 +47,8 @@ class Linear(Module):
         """Draw the parameters anew."""
         draw_affine(self.weight, self.bias)
 
-    def forward(self, x: Any) -> Any:
-        return functional.linear(x, self.weight, self.bias)
+    def forward(self, input: Any) -> Any:
+        return functional.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from lazyt.functions import nn as functional
 from lazyt.functions.arguments import tensor
-from lazyt.functions.loss_arguments import reduction_of
+from lazyt.functions.loss_arguments import KL_REDUCTIONS, reduction_of
 from lazyt.nn.module import Module
 
 __all__ = [
@@ -55,10 +55,9 @@ class MSELoss(Loss):
 
     def __init__(
         self,
-        reduction: str = "mean",
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(reduction=reduction_of("MSELoss", reduction, size_average, reduce))
 
@@ -73,10 +72,9 @@ class L1Loss(Loss):
 
     def __init__(
         self,
-        reduction: str = "mean",
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(reduction=reduction_of("L1Loss", reduction, size_average, reduce))
 
@@ -91,11 +89,10 @@ class SmoothL1Loss(Loss):
 
     def __init__(
         self,
-        reduction: str = "mean",
-        beta: float = 1.0,
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
     ) -> None:
         super().__init__(beta=beta, reduction=reduction_of("SmoothL1Loss", reduction, size_average, reduce))
 
@@ -128,10 +125,9 @@ class BCELoss(Loss):
     def __init__(
         self,
         weight: Any = None,
-        reduction: str = "mean",
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(weight=weight, reduction=reduction_of("BCELoss", reduction, size_average, reduce))
 
@@ -148,11 +144,10 @@ class BCEWithLogitsLoss(Loss):
     def __init__(
         self,
         weight: Any = None,
-        reduction: str = "mean",
-        pos_weight: Any = None,
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
+        pos_weight: Any = None,
     ) -> None:
         super().__init__(
             weight=weight,
@@ -171,17 +166,14 @@ class KLDivLoss(Loss):
 
     def __init__(
         self,
-        reduction: str = "mean",
-        log_target: bool = False,
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
     ) -> None:
         super().__init__(
             log_target=log_target,
-            reduction=reduction
-            if reduction == "batchmean"
-            else reduction_of("KLDivLoss", reduction, size_average, reduce),
+            reduction=reduction_of("KLDivLoss", reduction, size_average, reduce, KL_REDUCTIONS),
         )
 
     def forward(self, input: Any, target: Any) -> Any:
@@ -197,11 +189,10 @@ class NLLLoss(Loss):
     def __init__(
         self,
         weight: Any = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        *,
         size_average: bool | None = None,
+        ignore_index: int = -100,
         reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(
             weight=weight, ignore_index=ignore_index, reduction=reduction_of("NLLLoss", reduction, size_average, reduce)
@@ -225,12 +216,11 @@ class CrossEntropyLoss(Loss):
     def __init__(
         self,
         weight: Any = None,
+        size_average: bool | None = None,
         ignore_index: int = -100,
+        reduce: bool | None = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
-        *,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
     ) -> None:
         super().__init__(
             weight=weight,
@@ -252,11 +242,10 @@ class PoissonNLLLoss(Loss):
         self,
         log_input: bool = True,
         full: bool = False,
-        eps: float = 1e-8,
-        reduction: str = "mean",
-        *,
         size_average: bool | None = None,
+        eps: float = 1e-8,
         reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(
             log_input=log_input,

@@ -29,10 +29,9 @@ class HingeEmbeddingLoss(Loss):
     def __init__(
         self,
         margin: float = 1.0,
-        reduction: str = "mean",
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(margin=margin, reduction=reduction_of("HingeEmbeddingLoss", reduction, size_average, reduce))
 
@@ -48,10 +47,9 @@ class CosineEmbeddingLoss(Loss):
     def __init__(
         self,
         margin: float = 0.0,
-        reduction: str = "mean",
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(margin=margin, reduction=reduction_of("CosineEmbeddingLoss", reduction, size_average, reduce))
 
@@ -66,10 +64,9 @@ class SoftMarginLoss(Loss):
 
     def __init__(
         self,
-        reduction: str = "mean",
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(reduction=reduction_of("SoftMarginLoss", reduction, size_average, reduce))
 
@@ -84,10 +81,9 @@ class MultiLabelMarginLoss(Loss):
 
     def __init__(
         self,
-        reduction: str = "mean",
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(reduction=reduction_of("MultiLabelMarginLoss", reduction, size_average, reduce))
 
@@ -104,10 +100,9 @@ class MultiLabelSoftMarginLoss(Loss):
     def __init__(
         self,
         weight: Any = None,
-        reduction: str = "mean",
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(
             weight=weight, reduction=reduction_of("MultiLabelSoftMarginLoss", reduction, size_average, reduce)
@@ -128,10 +123,9 @@ class MultiMarginLoss(Loss):
         p: int = 1,
         margin: float = 1.0,
         weight: Any = None,
-        reduction: str = "mean",
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(
             p=p,
@@ -152,10 +146,9 @@ class MarginRankingLoss(Loss):
     def __init__(
         self,
         margin: float = 0.0,
-        reduction: str = "mean",
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(margin=margin, reduction=reduction_of("MarginRankingLoss", reduction, size_average, reduce))
 
@@ -174,10 +167,9 @@ class TripletMarginLoss(Loss):
         p: float = 2.0,
         eps: float = 1e-6,
         swap: bool = False,
-        reduction: str = "mean",
-        *,
         size_average: bool | None = None,
         reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(
             margin=margin,

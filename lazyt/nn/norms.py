@@ -55,8 +55,8 @@ class LayerNorm(_Affine):
         self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
         register_affine(self, shape, elementwise_affine, elementwise_affine and bias, dtype, device)
 
-    def forward(self, x: Any) -> Any:
-        return functional.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+    def forward(self, input: Any) -> Any:
+        return functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         text = f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
@@ -87,8 +87,8 @@ class RMSNorm(_Affine):
             "weight", Parameter(ones(shape, dtype=d, device=device)) if elementwise_affine else None
         )
 
-    def forward(self, x: Any) -> Any:
-        return functional.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+    def forward(self, input: Any) -> Any:
+        return functional.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
@@ -120,10 +120,10 @@ class GroupNorm(_Affine):
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         register_affine(self, (num_channels,), affine, affine and bias, dtype, device)
 
-    def forward(self, x: Any) -> Any:
-        if len(x.shape) < 2 or x.shape[1] != self.num_channels:
-            raise ShapeError(f"GroupNorm: an input (N, {self.num_channels}, ...) is required, got shape {x.shape}")
-        return functional.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+    def forward(self, input: Any) -> Any:
+        if len(input.shape) < 2 or input.shape[1] != self.num_channels:
+            raise ShapeError(f"GroupNorm: an input (N, {self.num_channels}, ...) is required, got shape {input.shape}")
+        return functional.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         text = f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
@@ -142,8 +142,8 @@ class LocalResponseNorm(Module):
         super().__init__()
         self.size, self.alpha, self.beta, self.k = integer("LocalResponseNorm", "size", size), alpha, beta, k
 
-    def forward(self, x: Any) -> Any:
-        return functional.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+    def forward(self, input: Any) -> Any:
+        return functional.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

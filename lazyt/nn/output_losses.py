@@ -88,8 +88,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             first.reset_parameters()
             second.reset_parameters()
 
-    def forward(self, input: Any, target: Any) -> Any:
-        x, y = tensor(input), tensor(target)
+    def forward(self, input_: Any, target_: Any) -> Any:
+        x, y = tensor(input_), tensor(target_)
         if y.ndim > 1 or x.ndim != y.ndim + 1 or x.shape[-1] != self.in_features or x.shape[:-1] != y.shape:
             raise ShapeError(
                 f"{type(self).__name__}: an input (N, {self.in_features}) and targets (N,) are required, or both "

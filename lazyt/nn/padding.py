@@ -45,8 +45,8 @@ class _Pad(Module):
         if len(widths) != count:
             raise ShapeError(f"{name}: padding is one or {count} integers, got {padding!r}")
 
-    def forward(self, x: Any) -> Tensor:
-        name, t = type(self).__name__, tensor(x)
+    def forward(self, input: Any) -> Tensor:
+        name, t = type(self).__name__, tensor(input)
         if self.mode != "constant" and t.ndim not in (self.rank + 1, self.rank + 2):
             raise ShapeError(
                 f"{name}: an input of {self.rank + 1} or {self.rank + 2} dimensions is required, got {t.shape}"

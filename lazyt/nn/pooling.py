@@ -65,9 +65,11 @@ class _MaxPool(_Pool):
         super().__init__(kernel_size, stride, padding, dilation)
         self.dilation, self.return_indices, self.ceil_mode = dilation, return_indices, ceil_mode
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, input: Any) -> Any:
         pool = getattr(functional, f"max_pool{self.rank}d")
-        return pool(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
+        return pool(
+            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
+        )
 
     def extra_repr(self) -> str:
         return (
@@ -124,10 +126,10 @@ class _MaxUnpool(_Pool):
         self.stride = each(name, "stride", self.stride, self.rank, 1)
         self.padding = each(name, "padding", self.padding, self.rank, 0)
 
-    def forward(self, x: Any, indices: Any, output_size: Sequence[int] | None = None) -> Tensor:
+    def forward(self, input: Any, indices: Any, output_size: Sequence[int] | None = None) -> Tensor:
         """The larger array; `output_size` is its shape, or that of its last axes."""
         unpool = getattr(functional, f"max_unpool{self.rank}d")
-        found: Tensor = unpool(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+        found: Tensor = unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
         return found
 
     def extra_repr(self) -> str:
@@ -183,10 +185,10 @@ class _AvgPool(_Pool):
         super().__init__(kernel_size, stride, padding)
         self.ceil_mode, self.count_include_pad, self.divisor_override = ceil_mode, count_include_pad, divisor_override
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, input: Any) -> Any:
         pool = getattr(functional, f"avg_pool{self.rank}d")
         return pool(
-            x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
+            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
             self.divisor_override,
         )  # fmt: skip
 
@@ -218,9 +220,9 @@ class AvgPool1d(_AvgPool):
         self.stride = each(name, "stride", self.stride, 1, 1)
         self.padding = each(name, "padding", self.padding, 1, 0)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, input: Any) -> Any:
         return functional.avg_pool1d(
-            x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
+            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
         )
 
 
@@ -261,8 +263,8 @@ class _AdaptivePool(Module):
 
 
 class _AdaptiveAvgPool(_AdaptivePool):
-    def forward(self, x: Any) -> Any:
-        return getattr(functional, f"adaptive_avg_pool{self.rank}d")(x, self.output_size)
+    def forward(self, input: Any) -> Any:
+        return getattr(functional, f"adaptive_avg_pool{self.rank}d")(input, self.output_size)
 
 
 class _AdaptiveMaxPool(_AdaptivePool):
@@ -270,8 +272,8 @@ class _AdaptiveMaxPool(_AdaptivePool):
         super().__init__(output_size)
         self.return_indices = return_indices
 
-    def forward(self, x: Any) -> Any:
-        return getattr(functional, f"adaptive_max_pool{self.rank}d")(x, self.output_size, self.return_indices)
+    def forward(self, input: Any) -> Any:
+        return getattr(functional, f"adaptive_max_pool{self.rank}d")(input, self.output_size, self.return_indices)
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
@@ -360,9 +362,9 @@ class _LPPool(_Pool):
         self.norm_type, self.ceil_mode = norm_type, ceil_mode
         self.stride = stride  # type: ignore[assignment]  # None is shown as such
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, input: Any) -> Any:
         pool = getattr(functional, f"lp_pool{self.rank}d")
-        return pool(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+        return pool(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
     def extra_repr(self) -> str:
         return (

@@ -40,9 +40,9 @@ class Upsample(Module):
             self.scale_factor = None if scale_factor is None else float(scale_factor)  # type: ignore[arg-type]
         self.recompute_scale_factor = recompute_scale_factor
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, input: Any) -> Tensor:
         return interpolated(
-            type(self).__name__, x, self.size, self.scale_factor, self.mode, self.align_corners,
+            type(self).__name__, input, self.size, self.scale_factor, self.mode, self.align_corners,
             self.recompute_scale_factor, False,
         )  # fmt: skip
 

@@ -24,15 +24,17 @@ class Flatten(Module):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, x: Any) -> Any:
-        rank = max(len(x.shape), 1)
-        shape = x.shape or (1,)
+    def forward(self, input: Any) -> Any:
+        rank = max(len(input.shape), 1)
+        shape = input.shape or (1,)
         if not (-rank <= self.start_dim < rank and -rank <= self.end_dim < rank):
-            raise ShapeError(f"Flatten: axes {self.start_dim} to {self.end_dim} are out of range for shape {x.shape}")
+            raise ShapeError(
+                f"Flatten: axes {self.start_dim} to {self.end_dim} are out of range for shape {input.shape}"
+            )
         i, j = self.start_dim % rank, self.end_dim % rank
         if i > j:
-            raise ShapeError(f"Flatten: start_dim {self.start_dim} comes after end_dim {self.end_dim} in {x.shape}")
-        return reshape(x, (*shape[:i], math.prod(shape[i : j + 1]), *shape[j + 1 :]))
+            raise ShapeError(f"Flatten: start_dim {self.start_dim} comes after end_dim {self.end_dim} in {input.shape}")
+        return reshape(input, (*shape[:i], math.prod(shape[i : j + 1]), *shape[j + 1 :]))
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
@@ -45,8 +47,8 @@ class Unflatten(Module):
         super().__init__()
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
-    def forward(self, x: Any) -> Any:
-        shape = x.shape
+    def forward(self, input: Any) -> Any:
+        shape = input.shape
         if not -len(shape) <= self.dim < len(shape):
             raise AxisError(f"Unflatten: dim {self.dim} is out of range for shape {shape}")
         i = self.dim % len(shape)
@@ -55,7 +57,7 @@ class Unflatten(Module):
                 f"Unflatten: {self.unflattened_size} has {math.prod(self.unflattened_size)} elements where axis "
                 f"{self.dim} of shape {shape} has {shape[i]}"
             )
-        return reshape(x, (*x.shape[:i], *self.unflattened_size, *x.shape[i + 1 :]))
+        return reshape(input, (*input.shape[:i], *self.unflattened_size, *input.shape[i + 1 :]))
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

@@ -26,8 +26,8 @@ class PixelShuffle(Module):
         super().__init__()
         (self.upscale_factor,) = each("PixelShuffle", "upscale_factor", upscale_factor, 1, 1)
 
-    def forward(self, x: Any) -> Tensor:
-        return functional.pixel_shuffle(x, self.upscale_factor)
+    def forward(self, input: Any) -> Tensor:
+        return functional.pixel_shuffle(input, self.upscale_factor)
 
     def extra_repr(self) -> str:
         return f"upscale_factor={self.upscale_factor}"
@@ -45,8 +45,8 @@ class PixelUnshuffle(Module):
         super().__init__()
         (self.downscale_factor,) = each("PixelUnshuffle", "downscale_factor", downscale_factor, 1, 1)
 
-    def forward(self, x: Any) -> Tensor:
-        return functional.pixel_unshuffle(x, self.downscale_factor)
+    def forward(self, input: Any) -> Tensor:
+        return functional.pixel_unshuffle(input, self.downscale_factor)
 
     def extra_repr(self) -> str:
         return f"downscale_factor={self.downscale_factor}"
@@ -64,8 +64,8 @@ class ChannelShuffle(Module):
         super().__init__()
         (self.groups,) = each("ChannelShuffle", "groups", groups, 1, 1)
 
-    def forward(self, x: Any) -> Tensor:
-        return functional.channel_shuffle(x, self.groups)
+    def forward(self, input: Any) -> Tensor:
+        return functional.channel_shuffle(input, self.groups)
 
     def extra_repr(self) -> str:
         return f"groups={self.groups}"
@@ -96,8 +96,8 @@ class Unfold(_Windows):
     def __init__(self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> None:
         super().__init__(kernel_size, dilation, padding, stride)
 
-    def forward(self, x: Any) -> Tensor:
-        return functional.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
+    def forward(self, input: Any) -> Tensor:
+        return functional.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
 
 class Fold(_Windows):
@@ -115,8 +115,8 @@ class Fold(_Windows):
         each("Fold", "output_size", output_size, 2, 1)
         self.output_size = output_size
 
-    def forward(self, x: Any) -> Tensor:
-        return functional.fold(x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
+    def forward(self, input: Any) -> Tensor:
+        return functional.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}, {super().extra_repr()}"

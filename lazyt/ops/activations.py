@@ -166,12 +166,18 @@ def prelu(b: Builder, x: Node, weight: Node) -> Node:
         shapes = " and ".join(shape_text(tuple(map(hint, n.shape))) for n in (v, w))
         raise ShapeError(f"prelu: one weight for all or one a channel (axis 1) is required, got shapes {shapes}")
     if w.ndim == 1:
-        w = b.reshape(w, (1, *w.shape, *(1,) * (v.ndim - 2)) if v.ndim > 1 else w.shape)
+        w = b.reshape(w, (1, *w.shape, *(1,) * (v.ndim - 2)) if v.ndim > 1 else w.shape if v.ndim else ())
     return b.cast(b.select(_positive(b, v), v, b.mul(v, b.expand_to(w, v.shape))), d)
 
 
 def _prelu_numpy(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    w = weight.reshape(-1, *(1,) * (x.ndim - 2)) if weight.ndim and x.ndim > 1 else weight
+    w = (
+        weight.reshape(-1, *(1,) * (x.ndim - 2))
+        if weight.ndim and x.ndim > 1
+        else weight
+        if x.ndim
+        else weight.reshape(())
+    )
     return np.where(x > 0, x, x * w)
 
 
@@ -183,7 +189,7 @@ PRELU = define(
     samples=samples.calls(
         *(
             (samples.array(s), samples.array(w))
-            for s, w in (((2, 3), (3,)), ((2, 3, 4), (3,)), ((4,), (1,)), ((2, 3), ()))
+            for s, w in (((2, 3), (3,)), ((2, 3, 4), (3,)), ((4,), (1,)), ((2, 3), ()), ((), (1,)))
         )
     ),
     errors=[

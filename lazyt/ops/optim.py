@@ -213,36 +213,38 @@ ADAGRAD = optimizer(
 # Gradients of all parameters at once
 
 
-def _counted(b: Builder, x: Node) -> Node:
-    """1 for what is not 0."""
-    return b.cast(b.ne(x, b.constant(0, x.dtype)), x.dtype)
-
-
 def norm(b: Builder, *operands: Any) -> Node:
-    """The p-norm of all elements of all operands, in the working dtype of the first."""
+    """The p-norm of the p-norms of operands, in the working dtype of the first.
+
+    NOTE: for all p but 0 this is the p-norm of all elements; for 0 it is how many operands have one that is not 0.
+    """
     *grads, p = operands
     work = work_dtype(grads[0].dtype)
+    extreme = {math.inf: "max", -math.inf: "min"}.get(p)
     parts = []
     for g in grads:
         size = b.abs(b.cast(g, work))
         work = size.dtype
-        if abs(p) == math.inf:
-            parts.append(reduce(b, "max" if p > 0 else "min", size, range(g.ndim)))
+        if extreme is not None:
+            parts.append(reduce(b, extreme, size, range(g.ndim)))
         elif p == 0:
-            parts.append(reduce(b, "sum", _counted(b, size), range(g.ndim)))
+            count = reduce(b, "sum", _is_not_zero(b, size), range(g.ndim))
+            parts.append(_is_not_zero(b, count))
         else:
             power = b.mul(size, size) if p == 2 else size if p == 1 else b.pow(size, b.constant(p, work))
             parts.append(reduce(b, "sum", power, range(g.ndim)))
-    if p == 0:
-        parts = [_counted(b, x) for x in parts]  # PyTorch's norm of the norms
-    join = {math.inf: b.maximum, -math.inf: b.minimum}.get(p, b.add)
     total = parts[0]
     for x in parts[1:]:
-        total = join(total, x)
-    if p in (0, 1) or abs(p) == math.inf:
+        total = b.maximum(total, x) if extreme == "max" else b.minimum(total, x) if extreme else b.add(total, x)
+    if p in (0, 1) or extreme is not None:
         return total
     out: Node = b.sqrt(total) if p == 2 else b.pow(total, b.constant(1 / p, work))
     return out
+
+
+def _is_not_zero(b: Builder, x: Node) -> Node:
+    """1 where x is not 0, else 0."""
+    return b.cast(b.ne(x, b.expand_to(b.constant(0, x.dtype), x.shape)), x.dtype)
 
 
 def clip(b: Builder, *operands: Any) -> tuple[Node, ...]:

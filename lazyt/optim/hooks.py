@@ -83,6 +83,7 @@ def called_around(step: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not (BEFORE_ANY or AFTER_ANY or self._before_step or self._after_step):
             return step(self, *args, **kwargs)
+        args = (self, *args)  # as PyTorch: the hooks get all that the method gets
         for hook in (*BEFORE_ANY.values(), *self._before_step.values()):
             changed = hook(self, args, kwargs)
             if changed is None:
@@ -92,7 +93,12 @@ def called_around(step: Callable[..., Any]) -> Callable[..., Any]:
                     f"{type(self).__name__}: a hook before a step returns None or (args, kwargs), got {changed!r}"
                 )
             args, kwargs = changed
-        out = step(self, *args, **kwargs)
+            if not (isinstance(args, tuple) and args and args[0] is self):
+                raise LazytError(
+                    f"{type(self).__name__}: the args that a hook before a step returns begin with the optimizer, "
+                    f"got {args!r}"
+                )
+        out = step(*args, **kwargs)
         for hook in (*self._after_step.values(), *AFTER_ANY.values()):
             hook(self, args, kwargs)
         return out

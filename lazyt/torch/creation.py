@@ -9,12 +9,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import lazyt as lt
-from lazyt.errors import ShapeError
+from lazyt.errors import ArgumentError, ShapeError
 from lazyt.functions.arguments import record
 from lazyt.ir import dtypes
 from lazyt.ops.checks import checked
+from lazyt.torch.values import draws, need_at_least, rank_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from lazyt.runtime.tensor import Tensor
 
 __all__ = [
@@ -82,14 +85,32 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, r
     return _marked(lt.full(_shape((size,)), fill_value, dtype=dtype, device=device), requires_grad)
 
 
+def _in_integers(first: Any, last: Any, by: Any, dtype: np.dtype) -> tuple[int, int, int]:
+    """The bounds and step of integers: cut off, as in PyTorch, which counts int64 afterwards, other dtypes before."""
+    n = math.ceil((last - first) / by)
+    first, by = int(first), int(by)
+    last = int(last) if dtype == dtypes.int64 else first + n * by
+    if by == 0:
+        raise ArgumentError(f"arange: a step of at least 1 is required for {dtype}, got one that is cut off to 0")
+    return first, last, by
+
+
 def arange(
     start: Any = None, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Numbers from start, or 0, up to end, which is not among them."""
+    """Numbers from start, or 0, up to end, which is not among them.
+
+    ArgumentError for a step that leads away from the end.
+    """
     if end is None:
         start, end = 0, start
-    found = lt.arange(0 if start is None else start, end, step, dtype=dtype, device=device)
+    first, last, by = (x.item() if hasattr(x, "item") else x for x in (0 if start is None else start, end, step))
+    if by == 0 or not math.isfinite(first) or not math.isfinite(last) or (last - first) * by < 0:
+        raise ArgumentError(f"arange: steps that lead from start to end are required, got {first}, {last} and {by}")
+    if dtype is not None and rank_of(dtypes.as_dtype(dtype)) == 1:
+        first, last, by = _in_integers(first, last, by, dtypes.as_dtype(dtype))
+    found = lt.arange(first, last, by, dtype=dtype, device=device)
     return _marked(found, requires_grad)
 
 
@@ -179,9 +200,27 @@ def one_hot(input: Any, num_classes: int = -1) -> Tensor:
     return lt.nn.functional.one_hot(input, num_classes, dtype=dtypes.int64)
 
 
-def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None) -> Tensor:
-    """Normal samples, one for each mean and deviation, or of a size."""
-    return lt.random.normal(mean, std, None if size is None else _shape((size,)), generator=generator)
+def normal(
+    mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Normal samples, one for each mean and deviation in their dtype, or of a size.
+
+    ArgumentError for a deviation below 0: for a tensor's at the sync.
+    """
+    given = [x for x in (mean, std) if isinstance(x, lt.Tensor)]
+    if not given:
+        need_at_least("normal", 0, std=std)
+        shape = () if size is None else _shape((size,))
+        options = {"dtype": dtype or dtypes.float32, "generator": generator, "device": device}
+        return _marked(lt.random.normal(mean, std, shape, **options), requires_grad)
+    kind = draws("normal", given[0]) if len(given) == 1 else lt.result_type(*(x for x in given if draws("normal", x)))
+    need_at_least("normal", 0, std=std)
+    shape = lt.broadcast_shapes(*(x.shape for x in given))
+    drawn = lt.random.randn(*shape, dtype=kind, generator=generator, device=given[0].device)
+    if isinstance(std, lt.Tensor):
+        std = record(checked("normal"), (std, lt.less(std.detach(), 0)))
+    return lt.astype(mean + drawn * std, kind, copy=False)
 
 
 def bernoulli(input: Any, p: float | None = None, *, generator: Any = None) -> Tensor:

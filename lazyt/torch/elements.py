@@ -9,11 +9,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import lazyt as lt
-from lazyt.errors import NotSupportedError, ShapeError
+from lazyt.errors import ArgumentError, DTypeError, NotSupportedError, ShapeError
 from lazyt.functions.arguments import tensor as as_tensor_of
 from lazyt.ir import dtypes
 from lazyt.torch.reductions import is_floats as _floats
 from lazyt.torch.scalars import tuple_of
+from lazyt.torch.values import need_at_least, need_same, rank_of, scaled, times
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add",
+    "addbmm",
     "addcdiv",
     "addcmul",
     "addmm",
@@ -46,10 +48,12 @@ __all__ = [
     "einsum",
     "frac",
     "get_default_dtype",
+    "heaviside",
     "is_complex",
     "is_floating_point",
     "is_nonzero",
     "is_tensor",
+    "isclose",
     "lerp",
     "logdet",
     "logit",
@@ -88,13 +92,18 @@ divide = true_divide = div
 
 
 def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
-    """input + alpha * other."""
-    return lt.add(input, other if alpha == 1 else alpha * other)
+    """input + alpha * other. DTypeError for an alpha of a higher kind than the sum, as 0.5 of integers."""
+    return lt.add(input, _part("add", input, other, alpha))
 
 
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
-    """input - alpha * other."""
-    return lt.subtract(input, other if alpha == 1 else alpha * other)
+    """input - alpha * other. DTypeError for an alpha of a higher kind than the difference."""
+    return lt.subtract(input, _part("sub", input, other, alpha))
+
+
+def _part(name: str, input: Any, other: Any, alpha: Any) -> Any:
+    plain = type(alpha) is int and alpha == 1
+    return other if plain else times(name, alpha, other, lt.result_type(input, other))
 
 
 subtract = sub
@@ -111,7 +120,9 @@ def neg(input: Any) -> Tensor:
 
 
 def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
-    """Values no smaller than `min` and no greater than `max`."""
+    """Values no smaller than `min` and no greater than `max`; ArgumentError without either."""
+    if min is None and max is None:
+        raise ArgumentError("clamp: at least one of min and max is required")
     return lt.clip(input, min, max)
 
 
@@ -134,37 +145,52 @@ def lerp(input: Any, end: Any, weight: Any) -> Tensor:
 
 
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-    """input + value * tensor1 * tensor2."""
-    return input + value * tensor1 * tensor2  # type: ignore[no-any-return]
+    """input + value * tensor1 * tensor2; the value of integers is cut off."""
+    return input + scaled(value, tensor1 * tensor2)  # type: ignore[no-any-return]
 
 
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-    """input + value * tensor1 / tensor2."""
-    return input + value * tensor1 / tensor2  # type: ignore[no-any-return]
+    """input + value * tensor1 / tensor2. DTypeError where both are integers."""
+    if rank_of(tensor1.dtype) < 2 and rank_of(tensor2.dtype) < 2:
+        raise DTypeError(f"addcdiv: a quotient of {tensor1.dtype} and {tensor2.dtype} is not taken: cast one to floats")
+    return input + scaled(value, tensor1) / tensor2  # type: ignore[no-any-return]
 
 
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """beta * input + alpha * (mat1 @ mat2)."""
-    return _weighted(input, mat1 @ mat2, beta, alpha)
+    """beta * input + alpha times the product of matrices; nothing is read of what is times 0."""
+    return _weighted("addmm", input, _product("addmm", 2, mat1, 2, mat2), beta, alpha)
 
 
-addmv = baddbmm = addmm
+def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha times a matrix times a vector; nothing is read of what is times 0."""
+    return _weighted("addmv", input, _product("addmv", 2, mat, 1, vec), beta, alpha)
+
+
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha times the products of matrices; the input is not read if beta is 0."""
+    return _weighted("baddbmm", input, _product("baddbmm", 3, batch1, 3, batch2), beta, alpha, reads=True)
+
+
+def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha times the sum of products of matrices; nothing is read of what is times 0."""
+    return _weighted("addbmm", input, lt.sum(_product("addbmm", 3, batch1, 3, batch2), axis=0), beta, alpha)
 
 
 def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """beta * input + alpha times the outer product."""
-    return _weighted(input, lt.outer(vec1, vec2), beta, alpha)
+    """beta * input + alpha times the outer product; the input is not read if beta is 0."""
+    if (vec1.ndim, vec2.ndim) != (1, 1):
+        raise ShapeError(f"addr: 1 and 1 dimensions are required, got {vec1.ndim} and {vec2.ndim}")
+    return _weighted("addr", input, lt.outer(vec1, vec2), beta, alpha, reads=True)
 
 
-def _weighted(x: Any, y: Any, beta: Any, alpha: Any) -> Tensor:
-    return _times(beta, x) + _times(alpha, y)  # type: ignore[no-any-return]
-
-
-def _times(factor: Any, x: Any) -> Any:
-    """factor * x; zeros for a factor of 0, whatever x holds, with a gradient of 0."""
-    if type(factor) in (int, float) and factor == 0:
-        return lt.where(lt.zeros((), dtype=lt.bool, device=x.device), x, 0)
-    return x if type(factor) in (int, float) and factor == 1 else factor * x
+def _weighted(name: str, x: Any, y: Any, beta: Any, alpha: Any, reads: bool = False) -> Tensor:
+    """beta * x + alpha * y in the shape of y; of integers the factors are cut off. A factor 0 leaves no NaN behind."""
+    if lt.broadcast_shapes(x.shape, y.shape) != y.shape:
+        raise ShapeError(f"{name}: an input that broadcasts to {y.shape} is required, got {x.shape}")
+    added = y if reads or alpha != 0 else lt.zeros_like(y)
+    if beta == 0:
+        return lt.astype(scaled(alpha, added), lt.result_type(x, y), copy=False)
+    return scaled(beta, x) + scaled(alpha, added)  # type: ignore[no-any-return]
 
 
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
@@ -263,8 +289,23 @@ def logdet(input: Any) -> Tensor:
     return lt.where(sign < 0, math.nan, found)
 
 
+def heaviside(input: Any, values: Any) -> Tensor:
+    """0 below 0, 1 above, and the values at 0, in the dtype that both have."""
+    need_same("heaviside", "values", input, values)
+    return lt.astype(lt.heaviside(input, values), input.dtype, copy=False)
+
+
+def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Which elements are close to each other. ArgumentError for negative tolerances, DTypeError for two dtypes."""
+    need_same("isclose", "other", input, other)
+    need_at_least("isclose", 0, rtol=rtol, atol=atol)
+    return lt.isclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
+
+
 def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Whether all elements are close to each other: a sync."""
+    """Whether all elements are close to each other: a sync. Raises as `isclose`."""
+    need_same("allclose", "other", input, other)
+    need_at_least("allclose", 0, rtol=rtol, atol=atol)
     return bool(lt.allclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 

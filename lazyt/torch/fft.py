@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt import fft as _fft
+from lazyt.torch.keywords import with_numpy_names as _with_numpy_names
 from lazyt.torch.scalars import tuple_of as _tuple_of
 from lazyt.tracing.tracebacks import api_boundary as _api_boundary
 
@@ -29,9 +30,11 @@ def _along_several(name: str, default: Any) -> Callable[..., Tensor]:
     of_lazyt = getattr(_fft, name)
 
     def f(input: Any, s: Any = None, dim: Any = default, norm: str | None = None) -> Tensor:
-        if dim is None and s is not None:
-            dim = range(-len(s), 0)
-        return of_lazyt(input, s, _tuple_of(dim), norm or "backward")  # type: ignore[no-any-return]
+        sizes = (s,) if isinstance(s, int) else s
+        axes = (dim,) if isinstance(dim, int) else _tuple_of(dim)
+        if axes is None and sizes is not None:
+            axes = range(-len(sizes), 0)
+        return of_lazyt(input, sizes, axes, norm or "backward")  # type: ignore[no-any-return]
 
     return _named(f, name)
 
@@ -48,7 +51,7 @@ def _shifting(name: str) -> Callable[..., Tensor]:
 def _named(f: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
     f.__name__ = f.__qualname__ = name
     f.__doc__ = f"As `lazyt.fft.{name}`, along `dim`."
-    return _api_boundary(f, name)
+    return _api_boundary(_with_numpy_names(f), name)
 
 
 fft, ifft, rfft, irfft, hfft, ihfft = map(_along_one, ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"))

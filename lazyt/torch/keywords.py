@@ -20,7 +20,10 @@ _ARRAYS = frozenset(("A", "a", "m", "v", "x", "x1", "z"))
 # PyTorch's names of arguments -> their positions here.
 _AT = {
     "input": 0, "A": 0, "tensor": 0, "other": 1, "exponent": 1, "values": 1, "vec2": 1, "weight": 1, "B": 1,
+    "a": 0, "x": 0, "x1": 0, "x2": 1,
 }  # fmt: skip
+# NumPy's names of arguments, which PyTorch's functions take too -> PyTorch's.
+_NUMPY = {"axis": "dim", "keepdims": "keepdim", "a": "input", "x": "input", "x1": "input", "x2": "other"}
 # Those of one function or method: taken by position where all before it are given.
 AT_OF: dict[str, dict[str, int]] = {
     "dot": {"tensor": 1},
@@ -97,6 +100,23 @@ def with_names(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
             raise
 
     return filters_itself(call)
+
+
+def with_numpy_names(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of PyTorch's arguments that takes them by NumPy's names too: `axis`, `keepdims`."""
+    known = frozenset(inspect.signature(f).parameters)
+    also = {theirs: ours for theirs, ours in _NUMPY.items() if ours in known and theirs not in known}
+    if not also:
+        return f
+
+    @functools.wraps(f)
+    def call(*args: Any, **options: Any) -> Any:
+        if options and not also.keys().isdisjoint(options):
+            # NOTE: where both names are given the second stays, and is refused as an unexpected one.
+            options = {k if also.get(k, k) in options else also[k]: v for k, v in options.items()}
+        return f(*args, **options)
+
+    return call
 
 
 def of_module(g: Any, name: str, module: str) -> Any:

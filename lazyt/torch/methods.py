@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import lazyt as lt
 from lazyt.config import HOST, NVIDIA
-from lazyt.errors import NotSupportedError, ShapeError
+from lazyt.errors import ArgumentError, NotSupportedError, ShapeError
 from lazyt.functions.reshaping import windows
 from lazyt.ir import dtypes
 from lazyt.ops.axes import one_axis
 from lazyt.runtime.tensor import Tensor
 from lazyt.torch import functions as f, names
 from lazyt.torch.keywords import AT_OF, with_names
-from lazyt.torch.shapes import along
+from lazyt.torch.values import as_value, draws, need_at_least, need_kind, times
 from lazyt.tracing import detached, name_hints, strides
 from lazyt.tracing.name_hints import ATTRIBUTES
 from lazyt.tracing.record import begin
@@ -99,11 +99,16 @@ def _put(x: Any, key: Any, value: Any) -> None:
     x[key] = value
 
 
-def _written(g: Callable[..., Any]) -> Callable[..., Any]:
-    """The method that writes what `g` computes in place, and returns the tensor."""
+def _written(name: str, g: Callable[..., Any]) -> Callable[..., Any]:
+    """The method that writes what `g` computes in place, and returns the tensor.
+
+    DTypeError where the result is of a higher kind than the tensor, as the roots of integers are.
+    """
 
     def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
-        _put(self, ..., g(self, *args, **options))
+        found = g(self, *args, **options)
+        need_kind(name, found.dtype, self.dtype)
+        _put(self, ..., found)
         return self
 
     method.__doc__ = f"{(g.__doc__ or '').partition('.')[0]}, written in place."
@@ -217,8 +222,8 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
 
 
 def fill_(self: Tensor, value: Any) -> Tensor:
-    """Write one value."""
-    _put(self, ..., value)
+    """Write one value, as the dtype has it."""
+    _put(self, ..., as_value("fill_", value, self.dtype))
     return self
 
 
@@ -230,19 +235,19 @@ def zero_(self: Tensor) -> Tensor:
 
 def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
     """Write a value where the mask is true."""
-    _put(self, ..., lt.where(mask, value, self))
+    _put(self, ..., f.masked_fill(self, mask, value))
     return self
 
 
 def index_fill_(self: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     """Write a value in slices of an axis."""
-    _put(self, along(self, dim, index), value)
+    _put(self, ..., f.index_fill(self, dim, index, value))
     return self
 
 
 def index_copy_(self: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     """Write slices of an axis."""
-    _put(self, along(self, dim, index), source)
+    _put(self, ..., f.index_copy(self, dim, index, source))
     return self
 
 
@@ -254,10 +259,7 @@ def index_add_(self: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 
 
 def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """Write, or add, at the places of index arrays."""
-    if accumulate:
-        _put(self, ..., lt.add_at(self, tuple(indices), values))
-    else:
-        _put(self, tuple(indices), values)
+    _put(self, ..., f.index_put(self, indices, values, accumulate))
     return self
 
 
@@ -267,25 +269,33 @@ def scatter_(self: Tensor, dim: int, index: Any, src: Any = None, *, value: Any 
     if reduce not in (None, "add"):
         raise NotSupportedError(f"scatter_: not supported: reduce={reduce!r}, because there are None and 'add'")
     if not isinstance(given, Tensor):
-        given = lt.full(index.shape, given, dtype=self.dtype, device=self.device)
+        number = as_value("scatter_", given, self.dtype)
+        given = lt.full(index.shape, number, dtype=self.dtype, device=self.device)
     _put(self, ..., (f.scatter if reduce is None else f.scatter_add)(self, dim, index, given))
     return self
 
 
 def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = None) -> Tensor:
     """Write uniform samples of [a, b)."""
-    _put(self, ..., lt.random.uniform(a, b, self.shape, generator=generator, device=self.device))
+    if a > b:
+        raise ArgumentError(f"uniform_: bounds in their order are required, got {a} and {b}")
+    kind = draws("uniform_", self)
+    _put(self, ..., lt.random.uniform(a, b, self.shape, dtype=kind, generator=generator, device=self.device))
     return self
 
 
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
     """Write normal samples."""
-    _put(self, ..., lt.random.normal(mean, std, self.shape, generator=generator, device=self.device))
+    need_at_least("normal_", 0, std=std)
+    kind = draws("normal_", self)
+    _put(self, ..., lt.random.normal(mean, std, self.shape, dtype=kind, generator=generator, device=self.device))
     return self
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Write 1 with a probability, else 0."""
+    if not isinstance(p, Tensor) and not 0 <= p <= 1:
+        raise ArgumentError(f"bernoulli_: a probability in [0, 1] is required, got {p}")
     place = None if isinstance(p, Tensor) else self.device
     chances = lt.broadcast_to(lt.asarray(p, dtype=dtypes.float32, device=place), self.shape)
     _put(self, ..., lt.random.bernoulli(chances, generator=generator))
@@ -294,30 +304,35 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Write exponential samples of a rate; none is 0, as their logarithms are taken."""
-    u = f.rand(*self.shape, generator=generator, device=self.device)
+    if not lambd > 0:
+        raise ArgumentError(f"exponential_: a rate above 0 is required, got {lambd}")
+    u = f.rand(*self.shape, dtype=draws("exponential_", self), generator=generator, device=self.device)
     _put(self, ..., -lt.log1p(-lt.maximum(u, float(lt.finfo(u.dtype).eps) / 4)) / lambd)
     return self
 
 
-def random_(self: Tensor, low: int = 0, high: int | None = None, *, generator: Any = None) -> Tensor:
+def random_(self: Tensor, low: int | None = None, high: int | None = None, *, generator: Any = None) -> Tensor:
     """Write integers of [low, high), of [0, low) where one bound is given, or all that the dtype has exactly."""
     if high is None:
-        exact = _EXACT.get(self.dtype)
-        high = low or (int(lt.iinfo(self.dtype).max) if exact is None else exact)
-        low = 0
+        exact = 1 if self.dtype == dtypes.bool_ else _EXACT.get(self.dtype)
+        all_of_them = int(lt.iinfo(self.dtype).max) if exact is None else exact
+        low, high = 0, all_of_them if low is None else low
+    low = low or 0
+    if low >= high:
+        raise ArgumentError(f"random_: a lower bound below the upper one is required, got {low} and {high}")
     _put(self, ..., f.randint(low, high, self.shape, generator=generator, device=self.device))
     return self
 
 
 def add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """self += alpha * other."""
-    self += other if alpha == 1 else alpha * other
+    self += times("add_", alpha, other, self.dtype)
     return self
 
 
 def sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """self -= alpha * other."""
-    self -= other if alpha == 1 else alpha * other
+    self -= times("sub_", alpha, other, self.dtype)
     return self
 
 
@@ -365,17 +380,18 @@ _PLAIN = (
     f"{name_hints.UNARY} {name_hints.MORE_UNARY} {name_hints.BINARY} {name_hints.MORE_BINARY} add sub subtract mul "
     "multiply div divide true_divide floor_divide remainder bitwise_and bitwise_or bitwise_xor bitwise_left_shift "
     "bitwise_right_shift eq ne not_equal lt less le less_equal gt greater ge greater_equal mm bmm mv addcdiv addcmul "
-    "addmm addmv baddbmm addr chunk clamp_max clamp_min det dist equal frac gather ger index_select inverse is_complex "
-    "is_floating_point is_nonzero kthvalue lerp logdet logit masked_fill masked_select matrix_power median movedim "
-    "narrow neg numel norm pinverse qr quantile nanquantile repeat_interleave scatter select sgn slogdet "
-    "split_with_sizes swapdims t take_along_dim tensor_split topk unbind unflatten cholesky multinomial bernoulli "
-    "dsplit hsplit vsplit sort nonzero"
+    "addmm addmv addbmm baddbmm addr index_copy index_fill index_put heaviside isclose xlogy chunk clamp_max "
+    "clamp_min det dist equal frac gather ger index_select inverse is_complex is_floating_point is_nonzero kthvalue "
+    "lerp logdet logit masked_fill masked_select matrix_power median movedim narrow neg numel norm pinverse qr "
+    "quantile nanquantile repeat_interleave scatter select sgn slogdet split_with_sizes swapdims t take_along_dim "
+    "tensor_split topk unbind unflatten cholesky multinomial bernoulli dsplit hsplit vsplit sort nonzero"
 )
 # Those that write in place too.
 _WRITTEN = (
     f"{name_hints.UNARY} {name_hints.BINARY} {name_hints.METHODS} floor_divide remainder bitwise_and bitwise_or "
-    "bitwise_xor bitwise_left_shift bitwise_right_shift addcdiv addcmul clamp clamp_max clamp_min clip lerp neg sub "
-    "subtract multiply divide true_divide pow cumprod cumsum eq ne lt le gt ge"
+    "bitwise_xor bitwise_left_shift bitwise_right_shift addcdiv addcmul addmm addmv addbmm addr baddbmm clamp "
+    "clamp_max clamp_min clip lerp logit neg sub subtract multiply divide true_divide pow cumprod cumsum eq ne lt le "
+    "gt ge scatter_add xlogy frac"
 )
 METHODS: dict[str, Any] = {
     "H": property(f.adjoint, doc="The conjugate of the transpose."),
@@ -412,8 +428,7 @@ def _complete() -> None:
         METHODS.setdefault(name, _method(names.find(name)))
     for name in _WRITTEN.split():
         own = METHODS.get(name)
-        METHODS.setdefault(f"{name}_", _written(own if callable(own) else names.find(name)))
-    METHODS.setdefault("scatter_add_", _written(f.scatter_add))
+        METHODS.setdefault(f"{name}_", _written(f"{name}_", own if callable(own) else names.find(name)))
 
 
 _hints: dict[str, Any] = {}

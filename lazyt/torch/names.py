@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import lazyt as lt
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.torch import functions
-from lazyt.torch.keywords import of_module
+from lazyt.torch.keywords import of_module, with_numpy_names
 from lazyt.tracing import name_hints
 from lazyt.tracing.name_hints import FUNCTIONS, IN_FUNCTIONAL
 
@@ -40,10 +41,11 @@ FORMATS = frozenset(("channels_last", "channels_last_3d", "contiguous_format", "
 NONE = frozenset(("array", "histogram", "nanmedian", "ndim", "shape", "size"))
 
 
+@functools.cache
 def own(name: str) -> Any:
     """A function of PyTorch's meaning, or None."""
     found = vars(functions).get(name)
-    return found if name in functions.__all__ else None
+    return with_numpy_names(found) if found is not None and name in functions.__all__ else None
 
 
 def every() -> set[str]:

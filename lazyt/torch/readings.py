@@ -7,15 +7,16 @@ arguments by PyTorch's names too, `dim=` for `axis=`, in any file.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lazyt as lt
 from lazyt.runtime.tensor import Tensor
 from lazyt.torch import functions as f, shapes
-from lazyt.torch.keywords import AT_OF, placed, positions, renamed, takes_axis, with_names
+from lazyt.torch.keywords import AT_OF, placed, positions, renamed, takes_axis, with_names, with_numpy_names
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
 if TYPE_CHECKING:
@@ -35,38 +36,60 @@ READ = {
             f.max, f.min, f.split, f.std, f.var, f.transpose, f.sum, f.mean, f.prod, f.amax, f.amin, f.argmax, f.argmin,
             f.all, f.any, f.count_nonzero, f.logsumexp, f.argsort, f.flip, f.roll, f.diagonal, f.diff, f.flatten,
             f.conj, f.cumsum, f.cumprod, f.softmax, f.log_softmax, f.trace, f.broadcast_to, f.index_add, f.scatter_add,
-            f.squeeze,
+            f.squeeze, f.clamp, f.clip,
         )
     },
     "expand": shapes.expand,
     "repeat": _repeat,
 }  # fmt: skip
 _PLAIN: dict[str, Any] = {}
-# Whether a file is written for PyTorch, by the code that calls.
-_files: weakref.WeakKeyDictionary[types.CodeType, bool] = weakref.WeakKeyDictionary()
+
+
+class _File(NamedTuple):
+    """What is known of the names that a function sees."""
+
+    code: weakref.ref[types.CodeType]
+    names: int  # the identity of its globals
+    count: int  # how many they were
+    found: str | None  # the name of a module of PyTorch's among them
+
+
+# By the identity of the code that calls: code of two files may be equal.
+_files: dict[int, _File] = {}
+
+
+def _is_space(x: Any) -> bool:
+    """Whether it is `lazyt.torch`, or a module within it."""
+    return isinstance(x, types.ModuleType) and f"{x.__name__}.".startswith("lazyt.torch.")
 
 
 def is_of_torch(frame: types.FrameType) -> bool:
     """Whether the file of a frame has `lazyt.torch`, or a module within it, among its names."""
-    code = frame.f_code
-    found = _files.get(code)
-    if found is None:
-        found = any(
-            isinstance(x, types.ModuleType) and x.__name__.partition(".torch")[0] == "lazyt" and ".torch" in x.__name__
-            for x in [*frame.f_globals.values()]
-        )
-        if found or code.co_name != "<module>":  # the import of a module may still come
-            _files[code] = found
-    return found
+    code, names = frame.f_code, frame.f_globals
+    key = id(code)
+    known = _files.get(key)
+    if known is not None and known.code() is code and known.names == id(names):
+        if known.found is None:
+            if known.count == len(names):
+                return False
+        elif _is_space(names.get(known.found)):
+            return True
+    found = next((name for name, x in [*names.items()] if _is_space(x)), None)
+    if found is not None or code.co_name != "<module>":  # the import of a module may still come
+        ended = weakref.ref(code, lambda _: _files.pop(key, None))
+        _files[key] = _File(ended, id(names), len(names), found)
+    return found is not None
 
 
 def _read(plain: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
     at = positions(theirs, plain.__name__)
+    theirs = with_numpy_names(theirs)
+    others = _only_numpys(plain, theirs)
 
     @functools.wraps(plain)
     def method(*args: Any, **options: Any) -> Any:
         try:
-            if "axis" not in options and is_of_torch(sys._getframe(1)):
+            if (not options or others.isdisjoint(options)) and is_of_torch(sys._getframe(1)):
                 return theirs(*(placed(args, options, at) if options else args), **options)
             return plain(*args, **(renamed(options) if options else options))
         except Exception as error:
@@ -74,6 +97,13 @@ def _read(plain: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[...
             raise
 
     return filters_itself(method)
+
+
+def _only_numpys(plain: Callable[..., Any], theirs: Callable[..., Any]) -> frozenset[str]:
+    """Names of arguments that only NumPy's method has, as `ddof`: a call that has one is NumPy's in any file."""
+    return frozenset(inspect.signature(plain).parameters).difference(
+        inspect.signature(theirs).parameters, ("axis", "keepdims")
+    )
 
 
 def attach() -> None:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import lazyt as lt
-from lazyt.errors import ShapeError
+from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.torch.scalars import axis_of, extent_of, of_scalars
+from lazyt.torch.values import as_value, need_same, rank_of, scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ __all__ = [
     "bucketize",
     "cat",
     "chunk",
+    "concat",
+    "concatenate",
     "diag",
     "diag_embed",
     "diagonal",
@@ -36,7 +39,11 @@ __all__ = [
     "fliplr",
     "flipud",
     "gather",
+    "hstack",
     "index_add",
+    "index_copy",
+    "index_fill",
+    "index_put",
     "index_select",
     "masked_fill",
     "masked_select",
@@ -73,14 +80,34 @@ __all__ = [
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
-    """Tensors one behind the other along an axis; a vector of nothing goes with any shape."""
-    several = list(tensors)
-    rest = [t for t in several if getattr(t, "shape", None) != (0,)]
-    if not rest or len(rest) == len(several):
-        return lt.concat(several, axis=dim)
-    # NOTE: its dtype counts, as in PyTorch.
-    d = lt.result_type(*several)
-    return lt.concat([lt.astype(t, d, copy=False) for t in rest], axis=dim)
+    """Tensors one behind the other along an axis; vectors of no elements fit any others."""
+    return _joined("cat", tensors, dim)
+
+
+def concat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
+    """As `cat`."""
+    return _joined("concat", tensors, dim)
+
+
+def concatenate(tensors: Sequence[Any], dim: int = 0) -> Tensor:
+    """As `cat`."""
+    return _joined("concatenate", tensors, dim)
+
+
+def hstack(tensors: Sequence[Any]) -> Tensor:
+    """Tensors one behind the other along axis 1; vectors, along axis 0."""
+    given = [lt.reshape(x, (1,)) if not x.ndim else x for x in tensors]
+    return _joined("hstack", given, 0 if not given or given[0].ndim == 1 else 1)
+
+
+def _joined(name: str, tensors: Sequence[Any], dim: int) -> Tensor:
+    if isinstance(tensors, lt.Tensor):
+        raise DTypeError(f"{name}: a list or tuple of tensors is required, got a tensor")
+    others = [x for x in tensors if x.shape != (0,)]
+    if len(others) in (0, len(tensors)):
+        return lt.concat(tensors, axis=dim)
+    # NOTE: what is left out still has a say in the dtype.
+    return lt.astype(lt.concat(others, axis=dim), lt.result_type(*tensors), copy=False)
 
 
 def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
@@ -110,9 +137,22 @@ def split(tensor: Any, split_size_or_sections: int | Sequence[int], dim: int = 0
 split_with_sizes = split
 
 
-def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def tensor_split(
+    input: Any, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None
+) -> tuple[Tensor, ...]:  # fmt: skip
     """So many nearly equal parts, or those between the indices."""
-    return lt.array_split(input, indices_or_sections, axis=dim)
+    at = next((x for x in (indices_or_sections, indices, sections) if x is not None), None)
+    if at is None:
+        raise DTypeError("tensor_split: indices or sections are required")
+    if isinstance(at, lt.Tensor):  # a sync
+        if at.ndim > 1 or rank_of(at.dtype) != 1:
+            raise ShapeError(
+                f"tensor_split: a number, or a vector, of integers is required, got {at.dtype} of shape {at.shape}"
+            )
+        at = at.tolist()
+    if isinstance(at, int) and at < 1:
+        raise ShapeError(f"tensor_split: at least one part is required, got {at}")
+    return lt.array_split(input, at, axis=dim)
 
 
 def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
@@ -262,8 +302,12 @@ def expand(input: Any, *size: Any) -> Tensor:
 
 
 def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
-    """The elements moved along axes, or in the whole, those at the end to the beginning."""
-    return lt.roll(input, shifts, axis=dims)
+    """The elements moved along axes, or in the whole, those at the end to the beginning. One axis for each shift."""
+    moved = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    along = () if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
+    if not moved or (len(moved) != len(along) and (along or len(moved) != 1)):
+        raise ShapeError(f"roll: one axis for each shift is required, got shifts {moved} and dims {along}")
+    return lt.roll(input, moved, axis=along) if along else lt.roll(input, moved[0])
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> list[Tensor]:
@@ -325,9 +369,46 @@ def index_select(input: Any, dim: int, index: Any) -> Tensor:
 
 @of_scalars
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
-    """A copy with slices added at places along an axis."""
-    added = source if alpha == 1 else alpha * source
+    """A copy with slices added at places along an axis: as many as there are places, of the input's other extents."""
+    _need_slices("index_add", input, dim, index, source)
+    added = scaled(alpha, source)
     return lt.index_add(input, dim, lt.reshape(index, (-1,)), added if added.ndim else lt.reshape(added, (1,)))
+
+
+def _need_slices(name: str, input: Any, dim: int, index: Any, source: Any) -> None:
+    """Raise unless `source` has the input's dtype, a slice for each place along an axis, and the other extents."""
+    need_same(name, "a source", input, source)
+    at, n = axis_of(name, input, dim), index.size
+    wanted = (*input.shape[:at], n, *input.shape[at + 1 :])
+    if source.shape != wanted and not (source.ndim == 0 and n == 1 and input.ndim < 2):
+        raise ShapeError(f"{name}: a source of shape {wanted} is required, got {source.shape}")
+
+
+@of_scalars
+def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
+    """A copy with slices written at places along an axis: as many as there are places."""
+    _need_slices("index_copy", input, dim, index, source)
+    found = input.clone()
+    found[along(found, dim, lt.reshape(index, (-1,)))] = source
+    return found  # type: ignore[no-any-return]
+
+
+@of_scalars
+def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
+    """A copy with one value, as the input's dtype has it, in slices of an axis."""
+    found = input.clone()
+    found[along(found, dim, lt.reshape(index, (-1,)))] = as_value("index_fill", value, input.dtype)
+    return found  # type: ignore[no-any-return]
+
+
+def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """A copy with values of the input's dtype written, or added, at the places of index arrays."""
+    need_same("index_put", "values", input, values)
+    if accumulate:
+        return lt.add_at(input, tuple(indices), values)
+    found = input.clone()
+    found[tuple(indices)] = values
+    return found  # type: ignore[no-any-return]
 
 
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
@@ -336,8 +417,10 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
 
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
-    """A value where the mask is true."""
-    return lt.where(mask, value, input)
+    """A value, as the input's dtype has it, where a mask of bools is true."""
+    if mask.dtype != dtypes.bool_:
+        raise DTypeError(f"masked_fill: a mask of bools is required, got {mask.dtype}")
+    return lt.where(mask, as_value("masked_fill", value, input.dtype), input)
 
 
 def masked_select(input: Any, mask: Any) -> Tensor:
@@ -367,12 +450,18 @@ def _scattered(put: Callable[..., Tensor], input: Any, dim: int, index: Any, src
 def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None) -> Tensor:
     """A copy with values, or one `value`, put at places along an axis."""
     if (src is None) == (value is None):
-        raise TypeError("scatter: either src or value is required")
-    return _scattered(lt.put_along_axis, input, dim, index, value if src is None else src)
+        raise DTypeError("scatter: either src or value is required")
+    given = value if src is None else src
+    if isinstance(given, lt.Tensor) and given.ndim:
+        need_same("scatter", "src", input, given)
+    else:
+        given = as_value("scatter", given, input.dtype)
+    return _scattered(lt.put_along_axis, input, dim, index, given)
 
 
 def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
-    """A copy with values added at places along an axis."""
+    """A copy with values of the input's dtype added at places along an axis."""
+    need_same("scatter_add", "src", input, src)
     return _scattered(lt.scatter_add, input, dim, index, src)
 
 

@@ -16,7 +16,7 @@ from lazyt.nn import functional as F
 A, B, V, I = lt.ones((2, 3)), lt.ones((4, 3)), lt.ones(2), lt.asarray([0, 1])  # noqa: E741
 
 SHAPES: list[tuple[Any, str]] = [
-    (lambda: F.mse_loss(A, A, "max"), "mse_loss: reduction is one of mean, sum, none, got 'max'"),
+    (lambda: F.mse_loss(A, A, reduction="max"), "mse_loss: reduction is one of mean, sum, none, got 'max'"),
     (lambda: F.mse_loss(A, A, weight=V), r"mse_loss: weights of the input's size \(2, 3\) are required, got \(2,\)"),
     (lambda: F.binary_cross_entropy(A, A, V), r"binary_cross_entropy: a weight that broadcasts to \(2, 3\)"),
     (lambda: F.linear_cross_entropy(A, V, I), r"linear_cross_entropy: a weight \(classes, ..., features\) is required"),

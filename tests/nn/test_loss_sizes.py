@@ -57,9 +57,9 @@ def test_equal_sizes_and_numbers_are_not_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for n in (4, 1, 3, 0, 4):
-            assert F.mse_loss(ones(n, 1), ones(n, 1), "sum").item() == 0
-            assert F.l1_loss(ones(n, 1), 1.0, "sum").item() == 0
-            assert F.huber_loss(np.ones((n, 1), "f4"), ones(n, 1), "sum").item() == 0
+            assert F.mse_loss(ones(n, 1), ones(n, 1), reduction="sum").item() == 0
+            assert F.l1_loss(ones(n, 1), 1.0, reduction="sum").item() == 0
+            assert F.huber_loss(np.ones((n, 1), "f4"), ones(n, 1), reduction="sum").item() == 0
 
 
 @pytest.mark.parametrize("name", ["binary_cross_entropy", "binary_cross_entropy_with_logits"])

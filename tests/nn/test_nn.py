@@ -338,11 +338,11 @@ def test_losses_call_their_functions() -> None:
     w = lt.asarray([1.0, 2.0, 3.0])
     pairs = [
         (nn.MSELoss(), t, F.mse_loss(x, t)),
-        (nn.L1Loss("sum"), t, F.l1_loss(x, t, "sum")),
+        (nn.L1Loss(reduction="sum"), t, F.l1_loss(x, t, reduction="sum")),
         (nn.SmoothL1Loss(beta=0.5), t, F.smooth_l1_loss(x, t, beta=0.5)),
         (nn.HuberLoss(delta=2.0), t, F.huber_loss(x, t, delta=2.0)),
         (nn.BCEWithLogitsLoss(pos_weight=w), p, F.binary_cross_entropy_with_logits(x, p, pos_weight=w)),
-        (nn.KLDivLoss("batchmean"), p, F.kl_div(x, p, "batchmean")),
+        (nn.KLDivLoss(reduction="batchmean"), p, F.kl_div(x, p, reduction="batchmean")),
         (nn.NLLLoss(w), c, F.nll_loss(x, c, w)),
         (nn.CrossEntropyLoss(label_smoothing=0.1), c, F.cross_entropy(x, c, label_smoothing=0.1)),
     ]

@@ -88,10 +88,29 @@ def test_hooks_are_called_around_steps() -> None:
         handle.remove()
     optimizer.step()
     assert len(seen) == 4
-    optimizer.register_step_pre_hook(lambda o, args, kwargs: ((lambda: "another closure",), {}))
+    optimizer.register_step_pre_hook(lambda o, args, kwargs: ((o, lambda: "another closure"), {}))
     assert optimizer.step() == "another closure"
     optimizer.register_step_pre_hook(lambda o, args, kwargs: 3)
     with pytest.raises(LazytError, match=r"SGD: a hook before a step returns None or \(args, kwargs\), got 3"):
+        optimizer.step()
+
+
+def test_step_hooks_get_the_arguments_of_the_method() -> None:
+    (p,) = parameters(1)
+    optimizer, seen = lt.optim.SGD([p], lr=0.5), []
+    optimizer.register_step_pre_hook(lambda o, args, kwargs: seen.append((o, args, kwargs)))
+    optimizer.register_step_post_hook(lambda o, args, kwargs: seen.append((o, args, kwargs)))
+
+    def closure() -> float:
+        return 1.0
+
+    optimizer.step(closure)
+    optimizer.step(closure=closure)
+    given = (optimizer, (optimizer, closure), {})
+    named = (optimizer, (optimizer,), {"closure": closure})
+    assert seen == [given, given, named, named]
+    optimizer.register_step_pre_hook(lambda o, args, kwargs: ((closure,), {}))
+    with pytest.raises(LazytError, match="SGD: the args that a hook before a step returns begin with the optimizer"):
         optimizer.step()
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ArgumentError, DTypeError, InvalidKey
 from lazyt.optim.optimizer import Optimizer
+from lazyt.runtime.context import no_grad
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,13 +39,13 @@ class LRScheduler:
         self.optimizer = checked(type(self).__name__, optimizer)
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
-                group.setdefault("initial_lr", group["lr"])
+                group.setdefault("initial_lr", copy_of(group["lr"]))
             elif "initial_lr" not in group:
                 raise InvalidKey(
                     f"{type(self).__name__}: last_epoch is {last_epoch}, but group {i} has no 'initial_lr'; "
                     "load the optimizer's state first, or leave last_epoch out"
                 )
-        self.base_lrs: list[Any] = [group["initial_lr"] for group in optimizer.param_groups]
+        self.base_lrs: list[Any] = [copy_of(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self._initial_step()
 
@@ -81,11 +83,11 @@ class LRScheduler:
                 "add groups before the scheduler is made"
             )
         for group, lr in zip(groups, values, strict=True):
-            group["lr"] = lr
-        self._last_lr = list(values)
+            set_rate(group, lr)
+        self._last_lr = self._rates()
 
     def _rates(self) -> list[Any]:
-        return [group["lr"] for group in self.optimizer.param_groups]
+        return [copy_of(group["lr"]) for group in self.optimizer.param_groups]
 
     def get_last_lr(self) -> list[Any]:
         """The learning rates that the last step set, one a group."""
@@ -104,6 +106,20 @@ def checked(owner: str, optimizer: Any) -> Optimizer:
     if not isinstance(optimizer, Optimizer):
         raise DTypeError(f"{owner}: an optimizer is required, got {type(optimizer).__name__!r}")
     return optimizer
+
+
+def copy_of(value: Any) -> Any:
+    """A tensor's value by itself, as the tensor is written later; a number as it is."""
+    return value.detach().clone() if isinstance(value, Handle) else value  # type: ignore[attr-defined]
+
+
+def set_rate(group: dict[str, Any], lr: Any) -> None:
+    """Sets a group's learning rate: a tensor stays the same tensor, and is written. As PyTorch's schedulers do."""
+    if isinstance(group["lr"], Handle):
+        with no_grad():
+            group["lr"][...] = lr.reshape(group["lr"].shape) if isinstance(lr, Handle) else lr  # type: ignore[attr-defined, index]
+    else:
+        group["lr"] = lr
 
 
 def one_each(owner: str, name: str, optimizer: Optimizer, value: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ArgumentError, DTypeError
-from lazyt.optim.lr_scheduler.base import LRScheduler
+from lazyt.optim.lr_scheduler.base import LRScheduler, set_rate
 from lazyt.optim.lr_scheduler.plateau import ReduceLROnPlateau
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class SequentialLR(_Combined):
         self.last_epoch = last_epoch + 1
         # Each scheduler has made its first step already; only that of the first one in the row counts.
         for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"]
+            set_rate(group, group["initial_lr"])
         _undo(self)
         current = self._schedulers[bisect_right(milestones, 0)]
         current._initial_step()

@@ -12,6 +12,7 @@ from lazyt.optim.lr_scheduler.base import (
     one_each,
     restore_functions,
     saved_functions,
+    set_rate,
 )
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class CyclicLR(_Momentum):
         bases = one_each("CyclicLR", "base_lr", optimizer, base_lr)
         if last_epoch == -1:
             for lr, group in zip(bases, optimizer.param_groups, strict=True):
-                group["lr"] = lr
+                set_rate(group, lr)
         self.max_lrs = one_each("CyclicLR", "max_lr", optimizer, max_lr)
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size = float(step_size_up + down)

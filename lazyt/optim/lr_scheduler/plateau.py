@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ArgumentError
-from lazyt.optim.lr_scheduler.base import LRScheduler, checked
+from lazyt.optim.lr_scheduler.base import LRScheduler, checked, set_rate
 
 if TYPE_CHECKING:
     from lazyt.optim.optimizer import Optimizer
@@ -91,7 +91,7 @@ class ReduceLROnPlateau(LRScheduler):
             self._check_groups()
             for group, least in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
                 lr = max(float(group["lr"]) * self.factor, least)
-                if group["lr"] - lr > self.eps:
-                    group["lr"] = lr
+                if float(group["lr"]) - lr > self.eps:
+                    set_rate(group, lr)
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
         self._last_lr = self._rates()
