@@ -39,7 +39,7 @@ def rate_of(name: str, p: float) -> tuple[float, float]:
 def dropout(
     x: Any, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
-    """In training, x with each element zeroed with probability p and the rest divided by 1 - p; else x itself.
+    """In training, x with each element zeroed with probability p and the rest divided by 1 - p; else, or if p is 0, x.
 
     Raises ShapeError for a p outside [0, 1]. As `torch.nn.functional.dropout`.
 
@@ -48,7 +48,7 @@ def dropout(
     [0.0, 0.0]
     """
     rate = rate_of("dropout", p)
-    if not training:
+    if not training or p == 0:
         return tensor(x)
     return out_of(x, record(DROPOUT, (x, *rate, *(generator or default_generator()).step())), inplace)
 
@@ -68,7 +68,7 @@ def _by_channel(
     t = floating(name, x)
     if t.ndim not in (spatial + 1, spatial + 2) and (spatial, t.ndim) != (2, 2):
         raise ShapeError(f"{name}: an input of {spatial + 1} or {spatial + 2} dimensions is required, got {t.shape}")
-    if not training:
+    if not training or p == 0:
         return t
     kept = ones(_channels(name, t, spatial + 1), dtype=t.dtype, device=t.device)
     zeroed = read_for(t, inplace) * record(DROPOUT, (kept, *rate, *(generator or default_generator()).step()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import field
 from sys import _getframe
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from lazyt.tracing.write_cache import held_value, note_write, rewritten, target_
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
     from lazyt.functions.arguments import ArrayLike
     from lazyt.runtime.tensor import Tensor
@@ -180,6 +181,37 @@ def _slice(k: slice, axis: int, n: int) -> tuple[int, int, int]:
     return (start if length else 0), length, step
 
 
+class Reading(Protocol):
+    """Another meaning of keys that have index arrays, which some files have: PyTorch's (`lazyt.torch.indexing`)."""
+
+    def applies(self, frame: FrameType) -> bool:
+        """Whether the file of a frame has it."""
+
+    def key(self, key: Any) -> Any:
+        """The key as NumPy would write it, but for the place of the arrays' axes."""
+
+    def place(self, axes: Shape, scalars: tuple[bool, ...]) -> int:
+        """Where the axes of index arrays for `axes` of a view stand among the others; which of them have no axes."""
+
+    def check(self, x: Any, value: Any) -> None:
+        """Raise where a value may not be written at index arrays."""
+
+
+# What `lazyt.torch` sets.
+readings: list[Reading] = []
+
+
+def _reading(key: Any) -> Reading | None:
+    """The reading of a key at the user's line, three frames out; None for NumPy's."""
+    if not readings:
+        return None
+    parts = key if type(key) is tuple else (key,)
+    arrays = (Handle, np.ndarray, list, range, bool, np.bool_)
+    if any(isinstance(k, arrays) for k in parts) and readings[0].applies(_getframe(3)):
+        return readings[0]
+    return None
+
+
 class _Parser:
     """Walks the items of a key along the axes of an array."""
 
@@ -231,11 +263,11 @@ def _is_advanced(k: Any) -> bool:
     return _is_array(k) or type(k) is int
 
 
-def parse(key: Any, shape: Shape) -> Parsed:
+def parse(key: Any, shape: Shape, reading: Reading | None = None) -> Parsed:
     """Take a key for an array of this shape apart; IndexOutOfRange (an IndexError) if it does not fit.
 
-    NumPy's placement: the axes of index arrays stand where the arrays (and integers beside them) are, if
-    these are next to each other, and first otherwise.
+    NumPy's placement, unless there is another reading: the axes of index arrays stand where the arrays (and integers
+    beside them) are, if these are next to each other, and first otherwise.
     """
     items = _filled(_items(key), len(shape))
     p = _Parser(shape)
@@ -263,9 +295,12 @@ def parse(key: Any, shape: Shape) -> Parsed:
             p.mask(k)
         else:
             p.index(k)
-    return Parsed(
-        tuple(p.spec), tuple(p.offsets), tuple(p.ints), tuple(p.axes), tuple(p.arrays), at if runs == 1 else 0
-    )
+    axes, arrays = tuple(p.axes), tuple(p.arrays)
+    if reading is None:
+        at = at if runs == 1 else 0
+    elif axes:
+        at = reading.place(axes, tuple(not a.ndim for a in arrays))
+    return Parsed(tuple(p.spec), tuple(p.offsets), tuple(p.ints), axes, arrays, at)
 
 
 def _chosen(a: np.ndarray[Any, Any], mask: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -288,7 +323,7 @@ _keys: dict[tuple[Any, ...], Parsed] = {}
 _lists: dict[tuple[int, ...], tuple[Data, int, int]] = {}
 
 
-def _parsed(key: Any, shape: Shape) -> tuple[Parsed, Sequence[Any]]:
+def _parsed(key: Any, shape: Shape, reading: Reading | None = None) -> tuple[Parsed, Sequence[Any]]:
     """`parse`, and the index arrays; a key of integers, slices and tensors of integers that was met is looked up."""
     flat: list[Any] = []
     arrays: list[Any] = []
@@ -305,12 +340,12 @@ def _parsed(key: Any, shape: Shape) -> tuple[Parsed, Sequence[Any]]:
             flat.append(k)
     # NOTE: not True for 1, nor an integer of NumPy's.
     if not _BASIC.issuperset(map(type, flat)):
-        p = parse(key, shape)
+        p = parse(key, shape, reading)
         return p, p.arrays
-    known = (shape, *flat)
+    known = (shape, *flat) if reading is None else (shape, reading, *(not a.ndim for a in arrays), *flat)
     found = _keys.get(known)
     if found is None:
-        p = parse(key, shape)
+        p = parse(key, shape, reading)
         if len(_keys) >= MAX_KEYS:
             _keys.clear()
         # NOTE: without the arrays, which are other ones the next time.
@@ -462,6 +497,9 @@ def _known(k: Any) -> Any:
 
 def _item(x: Tensor, key: Any) -> Tensor:
     """`x[key]`, whatever there was before."""
+    reading = _reading(key)
+    if reading is not None:
+        key = reading.key(key)
     kind = type(key)
     slot = x._slot
     shape = x.shape if slot is None else slot.shape
@@ -479,7 +517,7 @@ def _item(x: Tensor, key: Any) -> Tensor:
         mask = _on_host(key)
         if at_hand(x):
             return adopted(_chosen(x._array("boolean index"), mask))
-    p, arrays = _parsed(key, shape)
+    p, arrays = _parsed(key, shape, reading)
     if not arrays:
         return _viewed(x, p)
     base = x if p.is_whole else _viewed(x, p)
@@ -554,12 +592,16 @@ def _known_basic(key: Any, kind: type) -> Any:
 
 def _set(x: Tensor, key: Any, value: ArrayLike) -> bool:
     """`setitem`, whatever there was before; whether the key names a view, so the write may come again as it is."""
+    reading = _reading(key)
+    if reading is not None:
+        key = reading.key(key)
+        reading.check(x, value)
     if _is_mask(key) or isinstance(key, tuple):
         mask = _lazy_mask(x, key, value)
         if mask is not None:
             rewrite(x, lambda: record(ops.MASK_PUT, (x, mask, value)), "setitem")
             return False
-    p, arrays = _parsed(key, x.shape)
+    p, arrays = _parsed(key, x.shape, reading)
     if not arrays and puts_back(x, value, (ops.GETITEM, (p.spec,), p.ints, p.offsets)):
         return False
     target = x if p.is_whole else _viewed(x, p)

@@ -11,7 +11,7 @@ from lazyt.config import HOST
 from lazyt.errors import ArgumentError, DTypeError, InvalidKey, LazytError, NotSupportedError, UninitializedModule
 from lazyt.nn import conversion, state
 from lazyt.nn.hooks import ANY, EVERYWHERE, KINDS, Hooked, call_with_hooks
-from lazyt.nn.parameter import Buffer, Parameter, buffer_of, is_parameter
+from lazyt.nn.parameter import Buffer, Parameter, Parameters, buffer_of, is_parameter_here
 from lazyt.nn.state import Keys, joined
 from lazyt.optim.parameters import clear_gradient
 from lazyt.tracing.call_guards import CountedDict, count_change
@@ -60,7 +60,7 @@ class Module(Hooked):
         fields = _attributes_of(self)
         fields["training"] = True
         for name in ("_parameters", "_buffers", "_modules", *KINDS):
-            fields[name] = CountedDict()
+            fields[name] = Parameters() if name == "_parameters" else CountedDict()
         fields["_not_saved"] = set()
 
     # Attributes
@@ -91,7 +91,7 @@ class Module(Hooked):
             modules[name] = value
         elif name in buffers and (value is None or isinstance(value, Handle)):
             buffers[name] = value
-        elif is_parameter(value):
+        elif is_parameter_here(value):
             _forget(name, modules, buffers, fields)
             parameters[name] = value
         elif (persistent := buffer_of(value)) is not None:

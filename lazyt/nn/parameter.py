@@ -2,22 +2,59 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from lazyt.functions.arguments import tensor
 from lazyt.nn.uninitialized import UninitializedBuffer, UninitializedParameter, is_uninitialized
+from lazyt.tracing.call_guards import CountedDict
 from lazyt.tracing.inference import is_inference
 from lazyt.tracing.inplace import is_leaf, requires_grad
 from lazyt.tracing.steps import tensor_over
 from lazyt.tracing.tensor_state import Handle
+from lazyt.tracing.tracebacks import BOUNDARY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
     from lazyt.runtime.tensor import Tensor
 
 # Tensors whose flags do not tell what they are, by id: parameters that need no gradient, and buffers (persistent?).
 _frozen: dict[int, weakref.ref[Any]] = {}
 _buffers: dict[int, tuple[weakref.ref[Any], bool]] = {}
+# Tensors that `Parameter` made or a module has among its parameters, by id.
+_made: dict[int, weakref.ref[Any]] = {}
+# Whether only those are parameters for the file of a frame, and no other leaves, as in PyTorch: `lazyt.torch` sets it.
+strict: list[Callable[[FrameType], bool]] = []
+
+
+def _note(known: dict[int, weakref.ref[Any]], x: Any) -> None:
+    key = id(x)
+    known[key] = weakref.ref(x, lambda _: known.pop(key, None))
+
+
+def is_made(x: Any) -> bool:
+    """Whether `Parameter` made a tensor, or a module has it among its parameters."""
+    found = _made.get(id(x))
+    return found is not None and found() is x
+
+
+def mark(x: Any) -> None:
+    """Take a tensor for one that `Parameter` made."""
+    if isinstance(x, Handle) and not is_made(x):
+        _note(_made, x)
+
+
+class Parameters(CountedDict):
+    """The parameters of a module by name."""
+
+    __slots__ = ()
+
+    def __setitem__(self, name: str, x: Any) -> None:
+        mark(x)
+        super().__setitem__(name, x)
 
 
 def is_parameter(x: Any) -> bool:
@@ -30,6 +67,17 @@ def is_parameter(x: Any) -> bool:
         return is_leaf(x)
     found = _frozen.get(id(x))
     return found is not None and found() is x
+
+
+def is_parameter_here(x: Any) -> bool:
+    """Whether the file of the caller's caller takes a value for a parameter."""
+    if strict and isinstance(x, Handle):
+        frame: Any = sys._getframe(2)
+        while frame.f_code.co_filename == BOUNDARY:
+            frame = frame.f_back
+        if strict[0](frame):
+            return is_made(x) or isinstance(x, UninitializedParameter)
+    return is_parameter(x)
 
 
 def buffer_of(x: Any) -> bool | None:
@@ -52,7 +100,7 @@ def _own(data: Any) -> Tensor:
 
 class _Instances(type):
     def __instancecheck__(cls, x: object) -> bool:
-        return is_parameter(x) if cls.__name__ == "Parameter" else buffer_of(x) is not None
+        return is_parameter_here(x) if cls.__name__ == "Parameter" else buffer_of(x) is not None
 
 
 class Parameter(metaclass=_Instances):
@@ -68,11 +116,11 @@ class Parameter(metaclass=_Instances):
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Tensor:  # type: ignore[misc]
         x = _own(() if data is None else data)
+        mark(x)
         if requires_grad:
             return x.requires_grad_()
         if not is_parameter(x):
-            key = id(x)
-            _frozen[key] = weakref.ref(x, lambda _: _frozen.pop(key, None))
+            _note(_frozen, x)
         return x
 
 

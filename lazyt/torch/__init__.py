@@ -22,6 +22,7 @@ from lazyt.torch import (
     methods as _methods,
     names as _names,
     readings as _readings,
+    softmax_layers as _softmax_layers,
 )
 from lazyt.tracing import tracebacks as _tracebacks
 
@@ -67,7 +68,11 @@ _SPACES = {
 # Those whose functions take arguments by PyTorch's names too.
 _OF_FUNCTIONS = (".nn.functional", ".nn.init")
 # What PyTorch has otherwise in them.
-_OWN = {"nn.functional": {"one_hot": _functions.one_hot}}
+_OWN: dict[str, dict[str, _Any]] = {
+    "nn": _softmax_layers.LAYERS,
+    "nn.functional": {"one_hot": _functions.one_hot, **_softmax_layers.FUNCTIONS},
+    "nn.modules": _softmax_layers.LAYERS,
+}
 
 
 class _Space(_ModuleType):

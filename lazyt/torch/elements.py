@@ -33,6 +33,7 @@ __all__ = [
     "allclose",
     "baddbmm",
     "bmm",
+    "cholesky",
     "clamp",
     "clamp_max",
     "clamp_min",
@@ -62,6 +63,7 @@ __all__ = [
     "neg",
     "numel",
     "polar",
+    "qr",
     "real",
     "rsub",
     "set_default_dtype",
@@ -233,6 +235,16 @@ def _product(name: str, n: int, x: Any, m: int, y: Any) -> Tensor:
     if (x.ndim, y.ndim) != (n, m):
         raise ShapeError(f"{name}: {n} and {m} dimensions are required, got {x.ndim} and {y.ndim}")
     return lt.matmul(x, y)
+
+
+def qr(input: Any, some: bool = True) -> Any:
+    """Orthonormal and upper triangular factors; the complete ones unless `some`."""
+    return lt.linalg.qr(input, "reduced" if some else "complete")
+
+
+def cholesky(input: Any, upper: bool = False) -> Tensor:
+    """The lower triangular factor of positive definite matrices, or the upper one."""
+    return lt.linalg.cholesky(input, upper=upper)
 
 
 def frac(input: Any) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple as _NamedTuple
 
 import lazyt as lt
 from lazyt import linalg as _linalg
@@ -15,7 +15,7 @@ from lazyt.tracing.tracebacks import api_boundary as _api_boundary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_OWN = ["cross", "diagonal", "matrix_norm", "norm", "solve", "vecdot", "vector_norm"]
+_OWN = ["cross", "diagonal", "matrix_norm", "norm", "qr", "solve", "vecdot", "vector_norm"]
 __all__ = list({*_linalg.__all__, *_OWN})
 
 
@@ -83,6 +83,21 @@ def solve(A: Any, B: Any, *, left: bool = True) -> _Tensor:  # noqa: N803 - PyTo
             raise _ShapeError(f"solve: with left=False matrices are required, got shape {B.shape}")
         return lt.squeeze(_linalg.solve(A, lt.expand_dims(B, -1)), -1)
     return _linalg.solve(A, B) if left else _linalg.solve(A.mT, B.mT).mT.clone()
+
+
+class QR(_NamedTuple):
+    """The factors of a matrix."""
+
+    Q: _Tensor
+    R: _Tensor
+
+
+@_of_torch
+def qr(A: Any, mode: str = "reduced") -> QR:  # noqa: N803 - PyTorch's name
+    """As `lazyt.linalg.qr`; by mode 'r' Q has no elements."""
+    if mode != "r":
+        return QR(*_linalg.qr(A, mode))
+    return QR(lt.empty((0,), dtype=A.dtype, device=A.device), _linalg.qr(A, mode))
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ from lazyt.config import HOST, NVIDIA
 from lazyt.errors import ArgumentError, NotSupportedError, ShapeError
 from lazyt.functions.reshaping import windows
 from lazyt.ir import dtypes
+from lazyt.nn import parameter
 from lazyt.ops.axes import one_axis
 from lazyt.runtime.tensor import Tensor
 from lazyt.torch import functions as f, names
@@ -50,7 +51,7 @@ class Size(int):
         return int, (int(self),)
 
 
-_SIZE, _TO = vars(Tensor)["size"], vars(Tensor)["to"]
+_SIZE, _TO, _DEEP_COPY = vars(Tensor)["size"], vars(Tensor)["to"], vars(Tensor)["__deepcopy__"]
 
 
 def _size(self: Tensor) -> int:
@@ -79,6 +80,14 @@ def grad_fn(self: Tensor) -> Backward | None:
     if not self.requires_grad or self.is_leaf:
         return None
     return Backward("value" if self._slot is None else self._slot.step.op.name)
+
+
+def _deep_copy(self: Tensor, memo: Any) -> Tensor:
+    """As `lazyt.Tensor` does it; the copy of a parameter is one."""
+    found: Tensor = _DEEP_COPY(self, memo)
+    if parameter.is_made(self):
+        parameter.mark(found)
+    return found
 
 
 def _of_values(self: Tensor, *values: Any) -> None:
@@ -439,7 +448,7 @@ def attach() -> None:
     if _hints:
         return
     _complete()
-    for name in ("size", "to", "__hash__", "__init__"):
+    for name in ("size", "to", "__deepcopy__", "__hash__", "__init__"):
         _hints[name] = vars(Tensor)[name]
     for name, method in METHODS.items():
         if name not in ATTRIBUTES and hasattr(Tensor, name):
@@ -451,6 +460,7 @@ def attach() -> None:
             method = with_names(method, name) if name in AT_OF else method
         setattr(Tensor, name, method)
     # NOTE: as PyTorch's, a tensor is itself in sets and dictionaries, whatever its values are.
+    Tensor.__deepcopy__ = _deep_copy  # type: ignore[method-assign]
     Tensor.to = api_boundary(to)  # type: ignore[method-assign]
     Tensor.__init__ = _of_values  # type: ignore[method-assign]
     Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]

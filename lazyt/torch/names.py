@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SAME = {
     "eq": "equal", "ne": "not_equal", "gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal",
     "mul": "multiply", "sgn": "sign", "ger": "outer", "inverse": "linalg.inv", "det": "linalg.det",
-    "slogdet": "linalg.slogdet", "cholesky": "linalg.cholesky", "pinverse": "linalg.pinv", "qr": "linalg.qr",
+    "slogdet": "linalg.slogdet", "pinverse": "linalg.pinv",
     "matrix_power": "linalg.matrix_power", "matrix_exp": "linalg.matrix_exp", "trapz": "trapezoid",
     "row_stack": "vstack", "dropout": "nn.functional.dropout",
     "get_rng_state": "random.get_state", "set_rng_state": "random.set_state", "Generator": "random.Generator",

@@ -14,8 +14,9 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lazyt as lt
+from lazyt.nn import parameter
 from lazyt.runtime.tensor import Tensor
-from lazyt.torch import functions as f, shapes
+from lazyt.torch import functions as f, indexing, shapes
 from lazyt.torch.keywords import AT_OF, placed, positions, renamed, takes_axis, with_names, with_numpy_names
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
@@ -110,6 +111,8 @@ def attach() -> None:
     """Put the methods in the place of lazyt's."""
     if _PLAIN:
         return
+    indexing.attach(is_of_torch)
+    parameter.strict[:] = [is_of_torch]
     for name, g in [*vars(Tensor).items()]:
         if name in READ:
             _PLAIN[name] = g
@@ -121,6 +124,8 @@ def attach() -> None:
 
 def detach() -> None:
     """Put lazyt's methods back."""
+    indexing.detach()
+    parameter.strict.clear()
     while _PLAIN:
         name, plain = _PLAIN.popitem()
         setattr(Tensor, name, plain)

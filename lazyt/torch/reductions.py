@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lazyt as lt
-from lazyt.errors import NotSupportedError, ShapeError
+from lazyt.errors import ShapeError
 from lazyt.functions import softmaxes
 from lazyt.ir import dtypes
 from lazyt.torch.scalars import axes_of, extent_of, of_scalars, tuple_of
@@ -263,11 +263,13 @@ def var_mean(
     return var(input, dim, unbiased, keepdim, correction=correction), mean(input, axes, keepdim)
 
 
-def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False) -> Tensor:
-    """The p-norm of all elements, or along axes."""
+def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The p-norm of all elements, or along axes, of the input cast to `dtype` before; 'nuc' is that of matrices."""
+    if dtype is not None:
+        input = lt.astype(input, dtype, copy=False)
     order = 2 if p == "fro" else p
     if order == "nuc":
-        raise NotSupportedError("norm: not supported: p='nuc', because lt.linalg.matrix_norm(x, ord='nuc') has it")
+        return lt.linalg.norm(input, "nuc", (0, 1) if dim is None else tuple_of(dim), keepdim)
     return lt.linalg.vector_norm(input, axis=axes_of("norm", input, dim), keepdims=keepdim, ord=order)
 
 

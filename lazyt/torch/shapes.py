@@ -119,7 +119,8 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most so many parts, all but the last of one size."""
     if chunks < 1:
         raise ShapeError(f"chunk: at least one part is required, got {chunks}")
-    return split(input, builtins.max(1, -(-extent_of("chunk", input, dim) // chunks)), dim)
+    n = extent_of("chunk", input, dim)
+    return split(input, -(-n // chunks), dim) if n else split(input, [0] * chunks, dim)
 
 
 def split(tensor: Any, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:

@@ -118,6 +118,8 @@ def _asked_by_lazyt(error: BaseException) -> bool:
     return package == "lazyt"
 
 
+# The file that frames of boundaries say.
+BOUNDARY = "<lazyt boundary>"
 # A function and its public name -> the boundary: the same object in every namespace that has it.
 _guarded: dict[tuple[Callable[..., Any], str], Any] = {}
 
@@ -149,7 +151,7 @@ def _maker(
         named="".join(f"{x}, " for x in (*(f"{n!r}: {n}" for n in named), *doubled)),
     )  # fmt: skip
     space: dict[str, Any] = {}
-    exec(compile(text, "<lazyt boundary>", "exec"), space)
+    exec(compile(text, BOUNDARY, "exec"), space)
     make: Callable[..., Any] = space["make"]
     return make
 
