@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import lazyt as lt
 from lazyt.errors import ArgumentError, DTypeError, NotSupportedError, ShapeError
-from lazyt.functions.arguments import tensor as as_tensor_of
+from lazyt.functions.arguments import broadcasts_to, tensor as as_tensor_of
 from lazyt.ir import dtypes
 from lazyt.torch.reductions import is_floats as _floats
 from lazyt.torch.scalars import tuple_of
@@ -187,7 +187,7 @@ def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> 
 
 def _weighted(name: str, x: Any, y: Any, beta: Any, alpha: Any, reads: bool = False) -> Tensor:
     """beta * x + alpha * y in the shape of y; of integers the factors are cut off. A factor 0 leaves no NaN behind."""
-    if lt.broadcast_shapes(x.shape, y.shape) != y.shape:
+    if not broadcasts_to(x.shape, y.shape):
         raise ShapeError(f"{name}: an input that broadcasts to {y.shape} is required, got {x.shape}")
     added = y if reads or alpha != 0 else lt.zeros_like(y)
     if beta == 0:

@@ -39,6 +39,7 @@ class Size(int):
         size.shape = shape
         return size
 
+    @api_boundary
     def __call__(self, dim: int | None = None) -> Any:
         """The shape, or the extent of an axis."""
         if dim is None:

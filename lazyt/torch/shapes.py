@@ -378,7 +378,7 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
 
 def _need_slices(name: str, input: Any, dim: int, index: Any, source: Any) -> None:
     """Raise unless `source` has the input's dtype, a slice for each place along an axis, and the other extents."""
-    need_same(name, "a source", input, source)
+    need_same(name, "source", input, source)
     at, n = axis_of(name, input, dim), index.size
     wanted = (*input.shape[:at], n, *input.shape[at + 1 :])
     if source.shape != wanted and not (source.ndim == 0 and n == 1 and input.ndim < 2):

@@ -38,7 +38,7 @@ def need_same(name: str, what: str, x: Any, other: Any) -> None:
     NOTE: PyTorch asks for one dtype. Here floats that meet integers may be wider, so sizes are not compared.
     """
     if rank_of(x.dtype) != rank_of(other.dtype):
-        raise DTypeError(f"{name}: {what} of the input's dtype {x.dtype} is required, got {other.dtype}")
+        raise DTypeError(f"{name}: {what} has dtype {other.dtype} beside an input of {x.dtype}: cast one of them")
 
 
 def need_at_least(name: str, low: float, **given: Any) -> None:

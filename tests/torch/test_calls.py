@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tools.torch_calls import GOLDEN, names_of, plain
+import lazyt as lt
+from tools.torch_calls import GOLDEN, REFUSED, names_of, plain
 
 EXPECTED: dict[str, Any] = json.loads(GOLDEN.read_text())
 
@@ -32,6 +33,13 @@ def check(found: Any, expected: Any, call: str) -> None:
 def test_a_call_gives_what_pytorch_gives(call: str, torch: Any) -> None:
     # NOTE: the names are the globals of the call, so it is in a file that is written for PyTorch.
     check(plain(eval(call, names_of(torch))), EXPECTED[call], call)
+
+
+@pytest.mark.parametrize("call", REFUSED.read_text().splitlines())
+def test_a_call_that_pytorch_refuses_is_refused_by_name(call: str, torch: Any) -> None:
+    with pytest.raises(lt.LazytError, match=r"^[\w.]+: \S") as caught:
+        eval(call, names_of(torch)).tolist()
+    assert str(caught.traceback[-1].path).endswith("<string>") or "found at the sync" in str(caught.value)
 
 
 def test_every_call_has_a_result() -> None:
