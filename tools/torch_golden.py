@@ -2,7 +2,7 @@
 
 usage: python -m tools.torch_golden [AREA ...]
 
-The area `names` is a list of PyTorch's public names, `torch_names.json`.
+The area `names` is a list of PyTorch's public names, `torch_names.json`; `signatures` their arguments by position.
 
 Needs PyTorch; the tests that read the files do not.
 """
@@ -10,6 +10,7 @@ Needs PyTorch; the tests that read the files do not.
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import sys
 import types
@@ -50,10 +51,40 @@ def write_names() -> Path:
     return path
 
 
+def positions(module: types.ModuleType) -> dict[str, list[str]]:
+    """The arguments by position of a namespace's functions and classes, and of the classes' `forward`."""
+    found = {}
+    for name in dir(module):
+        made = getattr(module, name)
+        if name.startswith("_") or name in INTERNAL or not callable(made):
+            continue
+        of = {name: made.__init__ if isinstance(made, type) else made}
+        if hasattr(made, "forward"):
+            of[f"{name}.forward"] = made.forward
+        for key, f in of.items():
+            try:
+                given = [*inspect.signature(f).parameters.values()]
+            except (TypeError, ValueError):
+                continue
+            if not any(p.kind == p.VAR_POSITIONAL for p in given):
+                kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+                found[key] = [p.name for p in given if p.kind in kinds and p.name != "self"]
+    return found
+
+
+def write_signatures() -> Path:
+    """The arguments by position of PyTorch's namespaces for training, by namespace."""
+    path = golden_files.GOLDEN / "torch_signatures.json"
+    path.write_text(json.dumps({space: positions(importlib.import_module(space)) for space in SPACES}, indent=0) + "\n")
+    return path
+
+
 def write(area: str) -> Path:
     """What PyTorch computes for an area, in its file."""
     if area == "names":
         return write_names()
+    if area == "signatures":
+        return write_signatures()
     whole = area in torch_programs.areas()
     # By the default dtype PyTorch's optimizers keep numbers of their state.
     torch.set_default_dtype(torch.float64 if whole else torch.float32)
@@ -64,5 +95,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     # PyTorch's Muon rounds its iteration to bfloat16, which no float64 can be compared with.
     torch.Tensor.bfloat16 = lambda x: x.clone()  # type: ignore[method-assign]
-    for area in sys.argv[1:] or [*torch_golden.areas(), *torch_programs.areas(), "names"]:
+    for area in sys.argv[1:] or [*torch_golden.areas(), *torch_programs.areas(), "names", "signatures"]:
         print(write(area))

@@ -84,9 +84,9 @@ class LazyLinear(LazyModuleMixin, Linear):
         self.weight = UninitializedParameter(True, device, dtype)
         self.bias = UninitializedParameter(True, device, dtype) if bias else None
 
-    def initialize_parameters(self, x: Any) -> None:
+    def initialize_parameters(self, input: Any) -> None:
         """Take `in_features` from an input."""
-        shape = tensor(x).shape
+        shape = tensor(input).shape
         if not shape:
             raise ShapeError("LazyLinear: an input (..., in_features) is required, got shape ()")
         fresh = self.has_uninitialized_params()
@@ -112,9 +112,9 @@ class _LazyConvolution(LazyModuleMixin):
         self.weight = UninitializedParameter(True, device, dtype)
         self.bias = UninitializedParameter(True, device, dtype) if bias else None
 
-    def initialize_parameters(self, x: Any, *args: Any, **kwargs: Any) -> None:
+    def initialize_parameters(self, input: Any, *args: Any, **kwargs: Any) -> None:
         """Take `in_channels` from an input."""
-        name, shape, rank = type(self).__name__, tensor(x).shape, self.rank
+        name, shape, rank = type(self).__name__, tensor(input).shape, self.rank
         if len(shape) not in (rank + 1, rank + 2):
             raise ShapeError(f"{name}: an input of {rank + 1} or {rank + 2} dimensions is required, got shape {shape}")
         channels = shape[-rank - 1]
@@ -246,9 +246,9 @@ class _LazyNorm(LazyModuleMixin):
             self.running_var = UninitializedBuffer(False, device, dtype)
             self.num_batches_tracked = zeros((), dtype=dtypes.int64, device=device)
 
-    def initialize_parameters(self, x: Any) -> None:
+    def initialize_parameters(self, input: Any) -> None:
         """Take `num_features` from an input."""
-        shape = tensor(x).shape
+        shape = tensor(input).shape
         instance = isinstance(self, batch_norms._InstanceNorm)
         ranks: tuple[int, ...] = (self.rank + 1, self.rank + 2) if instance else self.ranks
         if len(shape) not in ranks:

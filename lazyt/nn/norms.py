@@ -87,8 +87,8 @@ class RMSNorm(_Affine):
             "weight", Parameter(ones(shape, dtype=d, device=device)) if elementwise_affine else None
         )
 
-    def forward(self, input: Any) -> Any:
-        return functional.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+    def forward(self, x: Any) -> Any:
+        return functional.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"

@@ -102,6 +102,7 @@ def with_names(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
     return filters_itself(call)
 
 
+@functools.cache
 def with_numpy_names(f: Callable[..., Any]) -> Callable[..., Any]:
     """A function of PyTorch's arguments that takes them by NumPy's names too: `axis`, `keepdims`."""
     known = frozenset(inspect.signature(f).parameters)

@@ -100,6 +100,7 @@ def _read(plain: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[...
     return filters_itself(method)
 
 
+@functools.cache
 def _only_numpys(plain: Callable[..., Any], theirs: Callable[..., Any]) -> frozenset[str]:
     """Names of arguments that only NumPy's method has, as `ddof`: a call that has one is NumPy's in any file."""
     return frozenset(inspect.signature(plain).parameters).difference(
