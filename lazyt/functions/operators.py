@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import types
+from sys import _getframe
 from typing import Any
 
 from lazyt.functions.arithmetic import divmod as quotient_and_rest, pow as power, power_of
@@ -25,7 +26,7 @@ from lazyt.tracing.fast_paths import TAKE, bound, fill, guarded, record_comparis
 from lazyt.tracing.inputs import bind_input
 from lazyt.tracing.name_hints import attach_hints
 from lazyt.tracing.steps import INPUT, hooks
-from lazyt.tracing.trace import local
+from lazyt.tracing.trace import by_class, local
 from lazyt.tracing.tracebacks import api_boundary, filter_traceback, filters_itself
 from lazyt.tracing.write_cache import held_value, note_write, rewritten, target_slot
 
@@ -51,6 +52,8 @@ def method(self, other):
             {take}
     if t is not Tensor and not operand(other):
         return NotImplemented
+    if by_class and t is Tensor:
+        self, other = by_class[0](self, other, _getframe(1))
     return record(op, {order})
 """,
     bind_self=bound("self", 2), bind_other=bound("other", 2), take=TAKE,
@@ -114,6 +117,7 @@ def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
         "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "made": hooks.made,
         "input_op": INPUT, "bind_input": bind_input, "slot_of": recording.slot_of, "most": recording.MAX_BYTES,
         "record": recording.record, "compare": record_comparison, "operand": _is_operand, "written": _is_written,
+        "by_class": by_class, "_getframe": _getframe,
         "record_inplace": inplace.record_inplace, "rewritten": rewritten, "target_slot": target_slot,
         "held_value": held_value, "note_write": note_write, "filter_traceback": filter_traceback,
     }  # fmt: skip
@@ -153,6 +157,8 @@ def _attach_pow() -> None:
     """Powers by -1, 0.5, 1, 2 and 3 are other operations (see arithmetic.pow), so `**` goes through it; and divmod."""
 
     def forward(self: Tensor, other: Any) -> Any:
+        if by_class and isinstance(other, Tensor):
+            self, other = by_class[0](self, other, _getframe(1))
         return power(self, other) if _is_operand(other) else NotImplemented
 
     def reflected(self: Tensor, other: Any) -> Any:

@@ -19,6 +19,7 @@ from lazyt.ops.axes import one_axis
 from lazyt.runtime.tensor import Tensor
 from lazyt.torch import functions as f, names
 from lazyt.torch.keywords import AT_OF, with_names
+from lazyt.torch.promotion import PROMOTED, promoting
 from lazyt.torch.values import as_value, draws, need_at_least, need_kind, times
 from lazyt.tracing import detached, name_hints, strides
 from lazyt.tracing.name_hints import ATTRIBUTES
@@ -457,7 +458,7 @@ def attach() -> None:
         _hints[name] = vars(Tensor).get(name)
         if not isinstance(method, property):
             method.__name__ = name if method.__name__ == "<lambda>" else method.__name__
-            method = api_boundary(method, name)
+            method = api_boundary(promoting(method) if name in PROMOTED else method, name)
             method = with_names(method, name) if name in AT_OF else method
         setattr(Tensor, name, method)
     # NOTE: as PyTorch's, a tensor is itself in sets and dictionaries, whatever its values are.

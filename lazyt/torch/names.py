@@ -11,6 +11,7 @@ from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.torch import functions
 from lazyt.torch.keywords import of_module, with_numpy_names
+from lazyt.torch.promotion import PROMOTED, promoting
 from lazyt.tracing import name_hints
 from lazyt.tracing.name_hints import FUNCTIONS, IN_FUNCTIONAL
 
@@ -45,7 +46,9 @@ NONE = frozenset(("array", "histogram", "nanmedian", "ndim", "shape", "size"))
 def own(name: str) -> Any:
     """A function of PyTorch's meaning, or None."""
     found = vars(functions).get(name)
-    return with_numpy_names(found) if found is not None and name in functions.__all__ else None
+    if found is None or name not in functions.__all__:
+        return None
+    return with_numpy_names(promoting(found) if name in PROMOTED else found)
 
 
 def every() -> set[str]:
@@ -78,7 +81,8 @@ def find(name: str) -> Any:
             raise AttributeError(f"module 'lazyt.torch' has no attribute {name!r}{text}", name=name)
         else:
             here = getattr(here, part)
-    return of_module(here, name, "lazyt.torch")
+    found = of_module(here, name, "lazyt.torch")
+    return promoting(found) if name in PROMOTED else found
 
 
 def _constructor(name: str) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import lazyt as lt
 from lazyt.nn import parameter
 from lazyt.runtime.tensor import Tensor
-from lazyt.torch import functions as f, indexing, shapes
+from lazyt.torch import functions as f, indexing, promotion, shapes
 from lazyt.torch.keywords import AT_OF, placed, positions, renamed, takes_axis, with_names, with_numpy_names
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
@@ -113,6 +113,7 @@ def attach() -> None:
     if _PLAIN:
         return
     indexing.attach(is_of_torch)
+    promotion.attach(is_of_torch)
     parameter.strict[:] = [is_of_torch]
     for name, g in [*vars(Tensor).items()]:
         if name in READ:
@@ -126,6 +127,7 @@ def attach() -> None:
 def detach() -> None:
     """Put lazyt's methods back."""
     indexing.detach()
+    promotion.detach()
     parameter.strict.clear()
     while _PLAIN:
         name, plain = _PLAIN.popitem()

@@ -114,6 +114,15 @@ class NoCall:
 NO_CALL = NoCall()
 
 
+# How operands of which one has no axes are promoted in some files: `lazyt.torch` sets it.
+by_class: list[Callable[..., tuple[Any, Any]]] = []
+
+
+def _meets_scalar(x: Any, y: Any) -> bool:
+    """Whether one of two slots has no axes, the other has some, and their dtypes differ."""
+    return isinstance(x, Slot) and isinstance(y, Slot) and x.dtype != y.dtype and (not x.shape) != (not y.shape)
+
+
 class Step(Slot):
     """One public call on one path of the trie; it is also its own first value."""
 
@@ -138,6 +147,8 @@ class Step(Slot):
         first = [_UNORDERED if x is complex else x for x in operands[:2]]
         self.a = first[0] if first else None
         self.b = first[1] if len(first) > 1 else None
+        if by_class:
+            self.look_at_scalar()
         self.statics = statics
         self.key = key
         self.index = index
@@ -193,6 +204,11 @@ class Step(Slot):
         self.consumed: Any = None  # memo: the steps whose graph a backward up to here has freed
         # Memo: for values that a sync leaves with a graph, what their derivatives keep (see autograd/saved_segment.py).
         self.kept: dict[tuple[Slot, ...], Any] = {}
+
+    def look_at_scalar(self) -> None:
+        """Let no call take this step unseen if its dtype is the file's to say: an operand alone has no axes."""
+        if len(self.operands) == 2 and _meets_scalar(*self.operands):
+            self.a = _UNORDERED
 
     def steps(self) -> list[Step]:
         """The steps from the root's child to this one."""
@@ -384,6 +400,14 @@ class Trace:
         self.n_steps = self.n_new = 0  # steps of the trie, and those since the last sync that was planned
         self.dropped = -1  # how often plans had been dropped then; -1 before the first
         self.reset_trie()
+
+    def look_at_scalars(self) -> None:
+        """Have all known steps looked at whose dtype a file may have a say in."""
+        todo = [*self._roots.values()]
+        while todo:
+            s = todo.pop()
+            s.look_at_scalar()
+            todo += s.children.values()
 
     def reset_trie(self) -> None:
         """Forget every program seen (the bound on the trie); only between traces."""

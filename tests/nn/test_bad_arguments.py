@@ -111,6 +111,68 @@ def test_the_old_way_to_reduce_warns() -> None:
         assert nn.L1Loss(reduce=False)(A, A).shape == (2, 3)
 
 
+# Each loss, with what it takes behind its operands, before the old way to reduce.
+LOSSES = {
+    "mse_loss": (), "l1_loss": (), "smooth_l1_loss": (), "kl_div": (), "soft_margin_loss": (), "multilabel_margin_loss": (),
+    "binary_cross_entropy": (None,), "binary_cross_entropy_with_logits": (None,), "cross_entropy": (None,),
+    "nll_loss": (None,), "hinge_embedding_loss": (1.0,), "margin_ranking_loss": (0.0,), "cosine_embedding_loss": (0.0,),
+    "multilabel_soft_margin_loss": (None,), "multi_margin_loss": (1, 1.0, None), "poisson_nll_loss": (True, False),
+    "triplet_margin_loss": (1.0, 2.0, 1e-6, False),
+}  # fmt: skip
+UNIT = lt.asarray([[0.25, 0.5, 0.75], [0.5, 0.25, 1.0]])
+SIGNS, CLASS = lt.asarray([1.0, -1.0]), lt.asarray([0, 2])
+OPERANDS = {
+    "cross_entropy": (UNIT, CLASS), "nll_loss": (UNIT, CLASS), "multi_margin_loss": (UNIT, CLASS),
+    "margin_ranking_loss": (SIGNS, SIGNS * 2, SIGNS), "cosine_embedding_loss": (UNIT, UNIT * 2 + 1, SIGNS),
+    "triplet_margin_loss": (UNIT, UNIT * 2, UNIT * 3),
+    "multilabel_margin_loss": (UNIT, lt.asarray([[0, 2, -1], [1, -1, -1]])),
+}  # fmt: skip
+MODULES = {
+    "BCELoss": "binary_cross_entropy", "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+    "CosineEmbeddingLoss": "cosine_embedding_loss", "CrossEntropyLoss": "cross_entropy",
+    "HingeEmbeddingLoss": "hinge_embedding_loss", "KLDivLoss": "kl_div", "L1Loss": "l1_loss", "MSELoss": "mse_loss",
+    "MarginRankingLoss": "margin_ranking_loss", "MultiLabelMarginLoss": "multilabel_margin_loss",
+    "MultiLabelSoftMarginLoss": "multilabel_soft_margin_loss", "MultiMarginLoss": "multi_margin_loss",
+    "NLLLoss": "nll_loss", "PoissonNLLLoss": "poisson_nll_loss", "SmoothL1Loss": "smooth_l1_loss",
+    "SoftMarginLoss": "soft_margin_loss", "TripletMarginLoss": "triplet_margin_loss",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_old_way_to_reduce_stands_where_pytorch_has_it(name: str) -> None:
+    function = getattr(F, MODULES[name])
+    operands, more = OPERANDS.get(MODULES[name], (UNIT, UNIT)), LOSSES[MODULES[name]]
+    made = {"": function, name: lambda *a: getattr(nn, name)(*a[len(operands) :])(*operands)}
+    for f in made.values():
+        for given, reduction in (((False,), "sum"), ((True,), "mean")):
+            with pytest.warns(UserWarning, match=f"please use reduction='{reduction}'"):
+                found = f(*operands, *more, *given)
+            np.testing.assert_allclose(found.item(), function(*operands, reduction=reduction).item(), rtol=1e-6)
+        with pytest.raises(DTypeError, match="size_average is a bool or None, got 'sum': write reduction='sum'"):
+            f(*operands, *more, "sum")
+        np.testing.assert_allclose(f(*operands, *more).item(), function(*operands).item())
+
+
+def test_a_bool_is_no_class_to_be_ignored() -> None:
+    for f in (F.cross_entropy, F.nll_loss):
+        with pytest.raises(DTypeError, match="ignore_index is an integer, got True"):
+            f(UNIT, CLASS, ignore_index=True)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "name", ["dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"]
+)
+def test_dropouts_in_place_give_their_input(name: str, training: bool) -> None:
+    shape = (1, 1) + (1,) * {"dropout1d": 1, "dropout2d": 2, "dropout3d": 3}.get(name, 1)
+    x = lt.full(shape, -2.0)
+    assert getattr(F, name)(x, 0.5, training, inplace=True) is x
+    kept = lt.full(shape, -2.0)
+    assert getattr(F, name)(kept, 0.5, False) is kept and getattr(F, name)(kept, 0.0, True) is kept
+    F.relu(getattr(F, name)(kept, 0.5, False, inplace=True), inplace=True)
+    assert kept.item() == 0.0
+
+
 def test_nothing_is_computed_by_a_loss_an_embedding_or_a_hook() -> None:
     net = nn.EmbeddingBag(5, 3, max_norm=1.0, mode="sum")
     net.register_full_backward_hook(lambda m, given, out: None)

@@ -22,6 +22,22 @@ def values(x: Any) -> np.ndarray:
     return np.asarray(x.detach().numpy())
 
 
+@pytest.mark.parametrize(
+    ("order", "norm"),
+    [(0, 2.0), (1, 19.0), (2, 75**0.5), (3, 307 ** (1 / 3)), (-1, 0.0), (-np.inf, 0.0), (np.inf, 5.0)],
+)
+def test_total_norms_of_every_order(order: float, norm: float) -> None:
+    gradients = [lt.asarray([3.0, 0.0, 4.0]), lt.asarray([5.0, 4.0, 3.0]), lt.zeros(2)]
+    parameters = [lt.zeros(g.shape).requires_grad_() for g in gradients]
+    for p, g in zip(parameters, gradients, strict=True):
+        p.grad = g
+    assert nn.utils.get_total_norm(gradients, order).item() == pytest.approx(norm, rel=1e-6)
+    found = nn.utils.clip_grad_norm_(parameters, 1.0, norm_type=order)
+    assert found.item() == pytest.approx(norm, rel=1e-6)
+    scale = min(1.0, 1 / (norm + 1e-6))
+    np.testing.assert_allclose(parameters[1].grad.numpy(), np.multiply(scale, [5.0, 4.0, 3.0]), rtol=1e-5)
+
+
 def test_norms_of_gradients() -> None:
     w = lt.tensor([3.0, 4.0], requires_grad=True)
     assert nn.utils.clip_grad_norm_([w], 1.0).item() == 0.0
