@@ -136,10 +136,24 @@ A file that is to stay as it is changes its imports alone:
 
 Functions of `lazyt.torch` have PyTorch's names, arguments, defaults and results. Tensors get PyTorch's methods that
 NumPy's arrays have not (`x.add_(y)`, `x.masked_fill(mask, 0)`, `x.size(0)`), and `dim=` for `axis=`, in the whole
-process. What both have and read differently (`x.max(1)`, `x.split(2)`, `x.transpose(0, 1)`, `x.std()`) means PyTorch's
-in files that have `lazyt.torch` among their names, and NumPy's in all others. Results are pending until something reads
-them, as all of lazyt's. What stays lazyt's: dtypes that meet are promoted as NumPy's (`x * i` of float32 and int64 is
-float64), random bits are not PyTorch's, and `torch.save` keeps states, not whole models.
+process. What both have and read differently means PyTorch's in files that have `lazyt.torch` among their names, and
+NumPy's in all others:
+
+- methods: `x.max(1)`, `x.split(2)`, `x.transpose(0, 1)`, `x.std(axis=0)`. One argument that only NumPy has (`ddof=`)
+  makes a call NumPy's;
+- keys: integers select before index arrays are placed, so `x[0, :, i]` has the axis of `i` last, and uint8 is a mask;
+- operators: a tensor without axes promotes as a number of its class, so float16 times `torch.tensor(2.0)` is float16.
+  Functions (`torch.mul`) and methods (`x.mul`) do so in every file;
+- modules: a leaf that `nn.Parameter` did not make is no parameter when it is assigned.
+
+Results are pending until something reads them, as all of lazyt's. What stays lazyt's in such files too:
+
+- integers that meet floats are promoted as NumPy's: `x * i` of float32 and int64, `i * 0.5`, `i / 2` and `i.sqrt()` are
+  float64. So where PyTorch asks for one dtype (`scatter_add`, `index_add`, `isclose`), one kind of dtype is enough;
+- more is computed: products of two dtypes, means, norms and activations of integers, slices with a negative step;
+- random bits are not PyTorch's, and `torch.save` keeps states, not whole models;
+- `x.add_(y)` of unsigned integers takes no wider ones, and `x.t_()`, `x.transpose_(0, 1)`, `x.squeeze_()` and
+  `x.unsqueeze_(0)` are not there: write `x = x.t()`.
 
 A write reaches what a result was made of where it does in PyTorch: `diagonal`, `flatten` and `expand` are views, `flip`
 and `rot90` are copies. `+x`, `x.unfold(...)` and a complex `x.conj()` are copies here, and an element that an expansion

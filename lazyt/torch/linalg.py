@@ -97,7 +97,8 @@ def qr(A: Any, mode: str = "reduced") -> QR:  # noqa: N803 - PyTorch's name
     """As `lazyt.linalg.qr`; by mode 'r' Q has no elements."""
     if mode != "r":
         return QR(*_linalg.qr(A, mode))
-    return QR(lt.empty((0,), dtype=A.dtype, device=A.device), _linalg.qr(A, mode))
+    upper: Any = _linalg.qr(A, mode)
+    return QR(lt.empty((0,), dtype=A.dtype, device=A.device), upper)
 
 
 def __getattr__(name: str) -> Any:

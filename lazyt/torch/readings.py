@@ -51,7 +51,7 @@ class _File(NamedTuple):
 
     code: weakref.ref[types.CodeType]
     names: int  # the identity of its globals
-    count: int  # how many they were
+    size: int  # how many they were
     found: str | None  # the name of a module of PyTorch's among them
 
 
@@ -71,7 +71,7 @@ def is_of_torch(frame: types.FrameType) -> bool:
     known = _files.get(key)
     if known is not None and known.code() is code and known.names == id(names):
         if known.found is None:
-            if known.count == len(names):
+            if known.size == len(names):
                 return False
         elif _is_space(names.get(known.found)):
             return True

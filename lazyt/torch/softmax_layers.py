@@ -29,20 +29,20 @@ def _axis(name: str, x: Any, dim: int | None) -> int:
 @api_boundary
 def softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, of x cast to `dtype` before."""
-    return reductions.softmax(input, _axis("softmax", input, dim), dtype)
+    return reductions.softmax(input, _axis("softmax", input, dim), dtype)  # type: ignore[no-any-return]
 
 
 @api_boundary
 def log_softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """log(softmax(x)) along an axis, of x cast to `dtype` before."""
-    return reductions.log_softmax(input, _axis("log_softmax", input, dim), dtype)
+    return reductions.log_softmax(input, _axis("log_softmax", input, dim), dtype)  # type: ignore[no-any-return]
 
 
 @api_boundary
 def softmin(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """softmax(-x) along an axis, of x cast to `dtype` before."""
     x = input if dtype is None else input.astype(dtype)
-    return reductions.softmax(-x, _axis("softmin", input, dim))
+    return reductions.softmax(-x, _axis("softmin", input, dim))  # type: ignore[no-any-return]
 
 
 def _layer(base: Any, function: Callable[..., Tensor]) -> Any:

@@ -110,14 +110,14 @@ def checked(owner: str, optimizer: Any) -> Optimizer:
 
 def copy_of(value: Any) -> Any:
     """A tensor's value by itself, as the tensor is written later; a number as it is."""
-    return value.detach().clone() if isinstance(value, Handle) else value  # type: ignore[attr-defined]
+    return value.detach().clone() if isinstance(value, Handle) else value
 
 
 def set_rate(group: dict[str, Any], lr: Any) -> None:
     """Sets a group's learning rate: a tensor stays the same tensor, and is written. As PyTorch's schedulers do."""
     if isinstance(group["lr"], Handle):
         with no_grad():
-            group["lr"][...] = lr.reshape(group["lr"].shape) if isinstance(lr, Handle) else lr  # type: ignore[attr-defined, index]
+            group["lr"][...] = lr.reshape(group["lr"].shape) if isinstance(lr, Handle) else lr
     else:
         group["lr"] = lr
 
