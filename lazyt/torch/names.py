@@ -28,6 +28,7 @@ SAME = {
     "get_rng_state": "random.get_state", "set_rng_state": "random.set_state", "Generator": "random.Generator",
     "scalar_tensor": "tensor", "dtype": "float32.__class__", "vmap": "func.vmap",
     **{name: f"nn.functional.{name}" for name in IN_FUNCTIONAL},
+    "adaptive_max_pool1d": "nn.functional.adaptive_max_pool1d_with_indices",
 }  # fmt: skip
 DTYPES = {
     "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16, "long": dtypes.int64,

@@ -192,7 +192,22 @@ def _reduced(name: str) -> Callable[..., Any]:
 
 
 sum, mean, prod, nansum, nanmean = map(_reduced, ("sum", "mean", "prod", "nansum", "nanmean"))
-amax, amin, argmax, argmin, all, any = map(_reduced, ("amax", "amin", "argmax", "argmin", "all", "any"))
+amax, amin, argmax, argmin = map(_reduced, ("amax", "amin", "argmax", "argmin"))
+
+
+def _truth(name: str) -> Callable[..., Any]:
+    of_elements = _reduced(name)
+
+    def f(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        found = of_elements(input, dim, keepdim)
+        return lt.astype(found, dtypes.uint8) if input.dtype == dtypes.uint8 else found
+
+    f.__doc__ = f"As `lazyt.{name}`, along `dim`; of bytes a byte, else a bool."
+    f.__name__ = f.__qualname__ = name
+    return f
+
+
+all, any = map(_truth, ("all", "any"))
 count_nonzero, logsumexp = map(_reduced, ("count_nonzero", "logsumexp"))
 
 
@@ -317,7 +332,10 @@ def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int =
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     """How often each integer occurs, or the sum of its weights."""
     found = lt.bincount(input, weights, minlength)
-    return lt.astype(found, weights.dtype, copy=False) if weights is not None and is_floats(weights) else found
+    if weights is None:
+        return found
+    # NOTE: as PyTorch: sums are float64 but for those of float32.
+    return lt.astype(found, dtypes.float32 if weights.dtype == dtypes.float32 else dtypes.float64, copy=False)
 
 
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:

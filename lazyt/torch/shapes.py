@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
 
 __all__ = [
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
     "broadcast_tensors",
     "broadcast_to",
     "bucketize",
@@ -315,6 +318,23 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> list[Tensor]:
     """Coordinates of a grid; rows first, unless indexing is 'xy'."""
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
     return list(lt.meshgrid(*given, indexing=indexing))
+
+
+def _at_least(name: str) -> Callable[..., Any]:
+    of_lazyt = getattr(lt, name)
+
+    def f(*tensors: Any) -> Any:
+        listed = len(tensors) == 1 and isinstance(tensors[0], list | tuple)
+        given = tensors[0] if listed else tensors
+        made = tuple(map(of_lazyt, given))
+        return made if listed or len(made) != 1 else made[0]
+
+    f.__doc__ = f"As `lazyt.{name}`; of several tensors, or a list of them, a tuple."
+    f.__name__ = f.__qualname__ = name
+    return f
+
+
+atleast_1d, atleast_2d, atleast_3d = map(_at_least, ("atleast_1d", "atleast_2d", "atleast_3d"))
 
 
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
