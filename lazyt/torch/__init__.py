@@ -112,10 +112,13 @@ def attach() -> None:
     _readings.attach()
 
 
-def detach() -> None:
-    """Take PyTorch's methods off again; the functions of this module stay."""
+def detach(*tensor: _Any, input: _Any = None) -> _Any:
+    """A tensor outside of any gradient; without one, take PyTorch's methods off again: functions here stay."""
+    if tensor or input is not None:
+        return _functions.detach(*tensor) if tensor else _functions.detach(input)
     _readings.detach()
     _methods.detach()
+    return None
 
 
 @_tracebacks.api_boundary

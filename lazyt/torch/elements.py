@@ -55,6 +55,7 @@ __all__ = [
     "is_nonzero",
     "is_tensor",
     "isclose",
+    "ldexp",
     "lerp",
     "logdet",
     "logit",
@@ -254,7 +255,8 @@ def frac(input: Any) -> Tensor:
 
 def logit(input: Any, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), of x kept eps away from 0 and 1 if eps is given."""
-    x = input if eps is None else lt.clip(input, eps, 1 - eps)
+    # NOTE: the lower bound comes first, as in PyTorch, where eps is above 1/2.
+    x = input if eps is None else lt.where(input < eps, eps, lt.where(input > 1 - eps, 1 - eps, input))
     return lt.log(x / (1 - x))
 
 
@@ -305,6 +307,11 @@ def heaviside(input: Any, values: Any) -> Tensor:
     """0 below 0, 1 above, and the values at 0, in the dtype that both have."""
     need_same("heaviside", "values", input, values)
     return lt.astype(lt.heaviside(input, values), input.dtype, copy=False)
+
+
+def ldexp(input: Any, other: Any) -> Tensor:
+    """input * 2 ** other."""
+    return lt.multiply(input, lt.exp2(other))
 
 
 def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import lazyt as lt
 from lazyt.nn import parameter
 from lazyt.runtime.tensor import Tensor
-from lazyt.torch import functions as f, indexing, promotion, shapes
+from lazyt.torch import functions as f, indexing, names, promotion, shapes
 from lazyt.torch.keywords import AT_OF, placed, positions, renamed, takes_axis, with_names, with_numpy_names
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
@@ -37,9 +37,10 @@ READ = {
             f.max, f.min, f.split, f.std, f.var, f.transpose, f.sum, f.mean, f.prod, f.amax, f.amin, f.argmax, f.argmin,
             f.all, f.any, f.count_nonzero, f.logsumexp, f.argsort, f.flip, f.roll, f.diagonal, f.diff, f.flatten,
             f.conj, f.cumsum, f.cumprod, f.softmax, f.log_softmax, f.trace, f.broadcast_to, f.index_add, f.scatter_add,
-            f.squeeze, f.clamp, f.clip,
+            f.squeeze,
         )
     },
+    **{name: names.find(name) for name in ("clamp", "clip", "maximum", "minimum", "pow")},
     "expand": shapes.expand,
     "repeat": _repeat,
 }  # fmt: skip

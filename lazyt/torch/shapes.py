@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 import lazyt as lt
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
+from lazyt.ops.axes import one_axis
 from lazyt.torch.scalars import axis_of, extent_of, of_scalars
 from lazyt.torch.values import as_value, need_same, rank_of, scaled
 
@@ -120,6 +122,7 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
 
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most so many parts, all but the last of one size."""
+    chunks = operator.index(chunks)
     if chunks < 1:
         raise ShapeError(f"chunk: at least one part is required, got {chunks}")
     n = extent_of("chunk", input, dim)
@@ -218,8 +221,9 @@ def unsqueeze(input: Any, dim: int) -> Tensor:
 
 
 @of_scalars
-def squeeze(input: Any, dim: Any = None) -> Tensor:
+def squeeze(input: Any, dim: Any = None, *more: int) -> Tensor:
     """Without axes of one element: all of them, or those that are given and have one."""
+    dim = (dim, *more) if more else dim
     given = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     return lt.squeeze(input, axis=tuple(d for d in given if extent_of("squeeze", input, d) == 1))
 
@@ -363,9 +367,21 @@ def triu(input: Any, diagonal: int = 0) -> Tensor:
     return lt.triu(input, diagonal)
 
 
-def diag_embed(input: Any) -> Tensor:
-    """A matrix with the last axis on its diagonal."""
-    return input[..., None] * lt.eye(input.shape[-1], dtype=input.dtype, device=input.device)  # type: ignore[no-any-return]
+@of_scalars
+def _matrices(input: Any, offset: int) -> Tensor:
+    """Matrices with the last axis on a diagonal, and zeros elsewhere."""
+    size = input.shape[-1] + abs(offset)
+    on = lt.eye(size, k=offset, dtype=dtypes.bool_, device=input.device)
+    padded = lt.pad(input, ((0, 0),) * (input.ndim - 1) + ((0, abs(offset)),))
+    return lt.where(on, padded[..., None] if offset >= 0 else padded[..., None, :], lt.zeros((), dtype=input.dtype))
+
+
+def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Matrices of two axes with the last axis on a diagonal."""
+    first, second = (one_axis("diag_embed", d, input.ndim + 1) for d in (dim1, dim2))
+    if first == second:
+        raise ShapeError(f"diag_embed: two axes are required, got {dim1} and {dim2}")
+    return lt.moveaxis(_matrices(input, offset), (-2, -1), (first, second))
 
 
 def _beside(input: Any, dim: int, index: Any) -> Any:

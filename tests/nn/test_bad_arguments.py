@@ -113,7 +113,8 @@ def test_the_old_way_to_reduce_warns() -> None:
 
 # Each loss, with what it takes behind its operands, before the old way to reduce.
 LOSSES = {
-    "mse_loss": (), "l1_loss": (), "smooth_l1_loss": (), "kl_div": (), "soft_margin_loss": (), "multilabel_margin_loss": (),
+    "mse_loss": (), "l1_loss": (), "smooth_l1_loss": (), "kl_div": (), "soft_margin_loss": (),
+    "multilabel_margin_loss": (),
     "binary_cross_entropy": (None,), "binary_cross_entropy_with_logits": (None,), "cross_entropy": (None,),
     "nll_loss": (None,), "hinge_embedding_loss": (1.0,), "margin_ranking_loss": (0.0,), "cosine_embedding_loss": (0.0,),
     "multilabel_soft_margin_loss": (None,), "multi_margin_loss": (1, 1.0, None), "poisson_nll_loss": (True, False),
