@@ -50,7 +50,7 @@ __all__ = [
 def _shape(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
     """`f(2, 3)`, `f((2, 3))` and `f(size=(2, 3))` mean the same."""
     size = size if named is None else (named,)
-    if len(size) == 1 and not isinstance(size[0], int) and getattr(size[0], "ndim", 1):
+    if len(size) == 1 and not isinstance(size[0], int) and (not isinstance(size[0], lt.Tensor) or size[0].ndim):
         size = tuple(size[0])
     return tuple(int(n) for n in size)
 

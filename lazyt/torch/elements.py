@@ -311,6 +311,8 @@ def heaviside(input: Any, values: Any) -> Tensor:
 
 def ldexp(input: Any, other: Any) -> Tensor:
     """input * 2 ** other."""
+    if rank_of(input.dtype) > rank_of(other.dtype):
+        other = lt.astype(other, input.dtype)
     return lt.multiply(input, lt.exp2(other))
 
 
