@@ -5,13 +5,14 @@ from __future__ import annotations
 import operator
 from dataclasses import field
 from sys import _getframe
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyt.config import HOST
 from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import adopted, at_hand, found_on_device, record, record_view, tensor
+from lazyt.functions.key_readings import reading_of
 from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
 from lazyt.ops import indexing as ops
@@ -27,9 +28,9 @@ from lazyt.tracing.write_cache import held_value, note_write, rewritten, target_
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
 
     from lazyt.functions.arguments import ArrayLike
+    from lazyt.functions.key_readings import Reading
     from lazyt.runtime.tensor import Tensor
     from lazyt.tracing.tensor_state import Data
     from lazyt.tracing.trace import Slot, Step, Trace
@@ -179,37 +180,6 @@ def _slice(k: slice, axis: int, n: int) -> tuple[int, int, int]:
         raise IndexOutOfRange(f"index: slice bounds must be integers or None, got {k}") from None
     length = len(range(start, stop, step))
     return (start if length else 0), length, step
-
-
-class Reading(Protocol):
-    """Another meaning of keys that have index arrays, which some files have: PyTorch's (`lazyt.torch.indexing`)."""
-
-    def applies(self, frame: FrameType) -> bool:
-        """Whether the file of a frame has it."""
-
-    def key(self, key: Any) -> Any:
-        """The key as NumPy would write it, but for the place of the arrays' axes."""
-
-    def place(self, axes: Shape, scalars: tuple[bool, ...]) -> int:
-        """Where the axes of index arrays for `axes` of a view stand among the others; which of them have no axes."""
-
-    def check(self, x: Any, value: Any) -> None:
-        """Raise where a value may not be written at index arrays."""
-
-
-# What `lazyt.torch` sets.
-readings: list[Reading] = []
-
-
-def _reading(key: Any) -> Reading | None:
-    """The reading of a key at the user's line, three frames out; None for NumPy's."""
-    if not readings:
-        return None
-    parts = key if type(key) is tuple else (key,)
-    arrays = (Handle, np.ndarray, list, range, bool, np.bool_)
-    if any(isinstance(k, arrays) for k in parts) and readings[0].applies(_getframe(3)):
-        return readings[0]
-    return None
 
 
 class _Parser:
@@ -497,7 +467,7 @@ def _known(k: Any) -> Any:
 
 def _item(x: Tensor, key: Any) -> Tensor:
     """`x[key]`, whatever there was before."""
-    reading = _reading(key)
+    reading = reading_of(key)
     if reading is not None:
         key = reading.key(key)
     kind = type(key)
@@ -592,7 +562,7 @@ def _known_basic(key: Any, kind: type) -> Any:
 
 def _set(x: Tensor, key: Any, value: ArrayLike) -> bool:
     """`setitem`, whatever there was before; whether the key names a view, so the write may come again as it is."""
-    reading = _reading(key)
+    reading = reading_of(key)
     if reading is not None:
         key = reading.key(key)
         reading.check(x, value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.functions import subscript
+from lazyt.functions import key_readings
 from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
 from lazyt.torch.values import need_kind
@@ -25,7 +25,7 @@ def _mask(k: Any) -> Any:
 
 
 class _Indexing:
-    """PyTorch's reading of keys (`lazyt.functions.subscript.Reading`)."""
+    """PyTorch's reading of keys (`lazyt.functions.key_readings.Reading`)."""
 
     def __init__(self, is_of_torch: Callable[[FrameType], bool]) -> None:
         self.applies = is_of_torch
@@ -46,9 +46,9 @@ class _Indexing:
 
 def attach(is_of_torch: Callable[[FrameType], bool]) -> None:
     """Read keys of files that are written for PyTorch as it does."""
-    subscript.readings[:] = [_Indexing(is_of_torch)]
+    key_readings.readings[:] = [_Indexing(is_of_torch)]
 
 
 def detach() -> None:
     """Read all keys as NumPy does."""
-    subscript.readings.clear()
+    key_readings.readings.clear()
