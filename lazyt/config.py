@@ -123,6 +123,7 @@ FLAGS = (
     Flag("verify", "general", "the program is checked after each pass", False),
     Flag("guards", "general", "users' kernels run between guard zones: a write outside of their results is an error",
          False),
+    Flag("poison", "cpu", "memory of results and temporaries has NaN in it before a run writes there", False),
     Flag("strict", "general",
          "schedules are checked, and an error of lazyt's own in a replay is raised, not replaced by the general path; "
          "set in the tests",

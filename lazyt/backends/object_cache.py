@@ -204,7 +204,7 @@ class ObjectCache:
         directory = self.directory
         if directory is None:
             return
-        entries: list[tuple[float, int, Path]] = []
+        entries: list[tuple[float, int, str]] = []
         stale = time.time() - STALE_TEMPORARY_SECONDS
         try:
             found = list(os.scandir(directory))
@@ -215,7 +215,7 @@ class ObjectCache:
             with contextlib.suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
                 if entry.name.endswith(KINDS):
-                    entries.append((status.st_mtime, status.st_size, Path(entry.path)))
+                    entries.append((status.st_mtime, status.st_size, entry.path))
                 elif entry.name.endswith(".tmp") and status.st_mtime < stale:
                     os.unlink(entry.path)
         total = sum(size for _, size, _ in entries)
@@ -224,7 +224,8 @@ class ObjectCache:
         for _, size, path in sorted(entries):
             if total <= self._limit * 3 // 4:
                 break
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
             total -= size
 
     def _warn(self, kind: str, what: str) -> None:

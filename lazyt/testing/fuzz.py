@@ -172,6 +172,7 @@ class Search:
     known: int = 0  # findings that stand in the table of known ones
     shown: float = 0.0
     quiet: bool = False
+    counts: bool = True  # what was covered is printed at the end
     lines: list[str] = field(default_factory=list)  # of the last program
     slowest: tuple[float, int] = (0.0, -1)  # seconds, seed
 
@@ -302,7 +303,7 @@ class Search:
         found = f"{len(self.found)} found{twice}{known}"
         text = f"{self.tried:,} programs, {found}, {_clock(now)} of {_clock(seconds)}{slow}"
         print(f"\r{text}" if tty else text, end="" if tty and not last else "\n", file=self.out, flush=True)
-        if last:
+        if last and self.counts:
             print(self.covered, file=self.out, flush=True)
 
 

@@ -7,8 +7,8 @@ takes the central difference; where two step sizes disagree there is a kink, and
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -127,13 +127,26 @@ def direction(shape: tuple[int, ...], seed: int) -> Array:
     return np.random.default_rng(seed + 1).uniform(0.5, 1.5, shape)
 
 
-def slope(lines: Sequence[str]) -> tuple[float, float] | None:
-    """The derivative of the loss along the direction, and how far off it may be; None at a kink. Stopped if refused."""
+class Slope(NamedTuple):
+    """The loss's derivative along the leaves' directions by differences, a bound of its error, and the loss."""
+
+    along: float
+    off: float
+    value: float
+
+
+def slope(
+    lines: Sequence[str], names: Callable[[Any], Space] = space_of, leaves: Callable[[float], Any] | None = None
+) -> Slope | None:
+    """The slope of a program's `loss` in NumPy; None at a kink. Raises Stopped where NumPy refuses the program.
+
+    `names` gives the names that the program uses, for the namespace of NumPy; `leaves` its `var`, as `leaf_of` does.
+    """
     code = compile("\n".join(lines), "<NumPy>", "exec")
 
     def loss(t: float) -> float:
-        space = space_of(reference)
-        space["var"] = leaf_of(t, reference)
+        space = names(reference)
+        space["var"] = leaf_of(t, reference) if leaves is None else leaves(t)
         try:
             exec(code, space)
         except (ValueError, TypeError, IndexError, AttributeError, NameError, ArithmeticError) as e:
@@ -155,7 +168,7 @@ def slope(lines: Sequence[str]) -> tuple[float, float] | None:
     off = max(abs(found[0] - found[1]), abs(found[1] - found[2]), abs(found[0] - found[2]))
     if not np.isfinite(found).all() or off > 1e-4 * max(1.0, abs(found[1])):
         return None
-    return found[1], off
+    return Slope(found[1], off, here)
 
 
 def check_gradients(lines: Sequence[str], modes: Sequence[Mode]) -> Failure | None:
@@ -176,9 +189,9 @@ def check_gradients(lines: Sequence[str], modes: Sequence[Mode]) -> Failure | No
             raise Stopped(str(e)) from e
         except Exception as e:  # noqa: BLE001 - whatever a program raises is what is looked for
             return Failure(f"gradient, {m}", "", f"{m}: {type(e).__name__}: {e}")
-        scale = max(1.0, abs(want[0]), *(float(np.max(np.abs(g), initial=0)) for g in grads))
-        if not abs(along - want[0]) <= 1e-4 * scale + 10 * want[1]:
-            text = f"{m}: the loss's slope is {along!r} by backward(), {want[0]!r} by differences in NumPy"
+        scale = max(1.0, abs(want.along), *(float(np.max(np.abs(g), initial=0)) for g in grads))
+        if not abs(along - want.along) <= 1e-4 * scale + 10 * want.off:
+            text = f"{m}: the loss's slope is {along!r} by backward(), {want.along!r} by differences in NumPy"
             return Failure(f"gradient, {m}", "loss", text)
         if first is None:
             first = grads

@@ -23,6 +23,7 @@ import numpy as np
 
 from lazyt import on_demand
 from lazyt.backends.common.donating import COUNTED
+from lazyt.config import cpu as switches
 from lazyt.forking import cached_property, process_lock
 from lazyt.interrupts import uninterrupted
 
@@ -503,7 +504,21 @@ class Pool:
         )
 
 
-_pool = Pool()
+class _PoisonedPool(Pool):
+    """A pool whose blocks begin as NaN: a read of memory that a run did not write shows in its results."""
+
+    def allocate(self, nbytes: int) -> Buffer:
+        buffer = super().allocate(nbytes)
+        ctypes.memset(buffer.address, 0xFF, nbytes)
+        return buffer
+
+    def lend(self, nbytes: int) -> Buffer:
+        buffer = super().lend(nbytes)
+        ctypes.memset(buffer.address, 0xFF, nbytes)
+        return buffer
+
+
+_pool = _PoisonedPool() if switches["poison"] else Pool()
 
 allocate = _pool.allocate
 lend = _pool.lend
