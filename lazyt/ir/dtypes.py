@@ -142,3 +142,15 @@ def real_of(dtype: np.dtype) -> np.dtype:
 def complex_of(dtype: np.dtype) -> np.dtype:
     """The complex dtype whose parts have this real dtype (float32 for the halves)."""
     return complex128 if dtype in (float64, complex128) else complex64
+
+
+# The greatest integer that a float64 is the nearest to.
+LARGEST = (1 << 1024) - (1 << 970) - 1
+
+
+def dtype_range(dtype: np.dtype) -> tuple[int, int]:
+    """The integers that an integer dtype holds; for the others, those that are converted to float64 on the way."""
+    if dtype.kind not in "iu":
+        return -LARGEST, LARGEST
+    bits = dtype.itemsize * 8
+    return (0, (1 << bits) - 1) if dtype.kind == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)

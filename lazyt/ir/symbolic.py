@@ -10,9 +10,8 @@ bound at every run (a slice start, an index): it may move a load but never decid
 for a polynomial of many terms, where others are made of it (`prefix_sums`); a factor is one of a product that would
 have many terms (`_multiplied`). A product is written out wherever its terms are few, so that equal products are one.
 
-Extents nest: each pool of a chain divides the extent of the one before it. An atom is made once and known by its
-number, which is larger than the numbers of the atoms it is made of. So an expression is a graph, not a tree: functions
-here visit each atom once, in the order of numbers (`atoms_of`), and generated source has one line for each.
+Extents nest: each pool of a chain divides the extent before it. An atom is made once, with a number above those of the
+atoms it is made of. So an expression is a graph, not a tree: functions visit each atom once, in order (`atoms_of`).
 Each Dim knows its *hint*, the value it has in the trace being planned. Code that relies on two extents
 being equal calls `unify(a, b)`, which makes them one from then on and adds a guard; another trace
 whose extents satisfy the guards runs the same plan. No other code may read a hint, except to find errors (which are
@@ -598,7 +597,4 @@ def text(a: int | Dim, leaf: Callable[[tuple[Any, ...]], str], elided: Callable[
 
 def uses_offset(a: int | Dim) -> bool:
     """Whether the value changes at every run rather than once a trace."""
-    if isinstance(a, int):
-        return False
-    moving = a.scope.moving
-    return any(moving[n] for mono, _ in a.terms for n in mono)
+    return not isinstance(a, int) and any(a.scope.moving[n] for mono, _ in a.terms for n in mono)

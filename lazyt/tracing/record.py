@@ -6,8 +6,9 @@ import weakref
 from collections.abc import Hashable, Sequence
 from operator import index
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lazyt import on_demand
 from lazyt.errors import DTypeError
 from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef
@@ -20,7 +21,12 @@ from lazyt.tracing.refusals import check_devices, range_error
 from lazyt.tracing.shape_inference import inferred, shapes_of
 from lazyt.tracing.steps import INPUT, follow, hooks, insert, new_storage, new_tensor, plain_slots, run_sync
 from lazyt.tracing.tensor_state import Gradient, Handle, Holder, Inference, Storage, View
-from lazyt.tracing.trace import NONE, Ext, Key, Several, Slot, Step, Trace, holding, local, repeated
+from lazyt.tracing.trace import NONE, Ext, Key, Several, Slot, Step, Trace, holding, local
+
+if TYPE_CHECKING:
+    from lazyt.tracing import restarts
+else:
+    restarts = on_demand.module("lazyt.tracing.restarts")
 
 ref = weakref.ref
 SCALARS = (float, int, bool, complex)
@@ -199,7 +205,7 @@ def advance(
         return s
     # NOTE: no call from here on. Behind what a handler of signals has recorded meanwhile it is another step.
     if pos is not tr.pos or pos is not s.parent:
-        return repeated(tr, advance, op, slots, statics, ints, offsets, scalars[: s.n_weak])
+        return restarts.repeated(tr, advance, op, slots, statics, ints, offsets, scalars[: s.n_weak])
     if s.n_scalars:
         tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = scalars
     tr.ext = ext

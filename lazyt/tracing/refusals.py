@@ -8,7 +8,7 @@ import numpy as np
 
 from lazyt.errors import DeviceError, DTypeError, ScalarRangeError
 from lazyt.ir import dtypes
-from lazyt.tracing.trace import LARGEST, Slot
+from lazyt.tracing.trace import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,11 @@ def range_error(op: OpDef, value: int, low: int, high: int) -> ScalarRangeError:
     """The error of a Python number that the dtype of the array beside it does not hold."""
     # NOTE: Python refuses to write integers of thousands of digits.
     text = str(value) if not isinstance(value, int) or value.bit_length() <= 256 else f"of {value.bit_length()} bits"
-    held = f"the array's dtype holds {low}..{high}" if high < LARGEST else f"a float64 holds up to {float(high):.2e}"
+    held = (
+        f"the array's dtype holds {low}..{high}"
+        if high < dtypes.LARGEST
+        else f"a float64 holds up to {float(high):.2e}"
+    )
     return ScalarRangeError(
         f"{op.name}: Python {'integer' if isinstance(value, int) else 'number'} {text} is out of range: {held}"
     )

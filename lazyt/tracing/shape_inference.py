@@ -20,7 +20,7 @@ from lazyt.ir.builder import Builder, Weak
 from lazyt.ir.graph import Scalar
 from lazyt.ir.symbolic import Scope
 from lazyt.ops.definition import OpDef
-from lazyt.tracing.trace import Slot, Step, dtype_range
+from lazyt.tracing.trace import Slot, Step
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +89,7 @@ def _ranges(b: Builder, slots: Sequence[Any]) -> tuple[tuple[int, int, int], ...
         if isinstance(n.attrs, Scalar):
             p = n.attrs.position
             if dtypes.kind(n.dtype) in "iu" or (p < len(weak) and weak[p] is int):
-                found[p, *dtype_range(n.dtype)] = None
+                found[p, *dtypes.dtype_range(n.dtype)] = None
     return tuple(found)
 
 

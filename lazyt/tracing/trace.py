@@ -28,8 +28,6 @@ from lazyt.tracing.mode import DEFAULT, FIRST, Mode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    import numpy as np
-
     from lazyt.tracing.call_site import Site
 
 Key = tuple[Any, ...]
@@ -379,9 +377,8 @@ class Trace:
         self.more = False  # whether there is anything in one of these
         self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this trace
         self.slot_hooks: dict[Slot, list[Any]] = {}  # hooks on intermediate values
-        self.retained: dict[
-            Any, Slot
-        ] = {}  # records of intermediate values that keep their gradient, and where they are
+        # Records of intermediate values that keep their gradient, and where they are.
+        self.retained: dict[Any, Slot] = {}
         self.history: Any = None  # what a trace has freed and overwritten (see autograd/reachability.py)
         self.customs: dict[Step, Any] = {}  # calls of custom functions, and what becomes of their cotangents
         self.effects: dict[str, Any] = {}  # by device, the token of the last effect, held so that a sync computes it
@@ -592,36 +589,3 @@ def _return(trace: Trace) -> None:
 
 _owners = threading.local()
 local = _Local()
-
-
-# The greatest integer that a float64 is the nearest to.
-LARGEST = (1 << 1024) - (1 << 970) - 1
-
-
-def dtype_range(dtype: np.dtype) -> tuple[int, int]:
-    """The integers that an integer dtype holds; for the others, those that are converted to float64 on the way."""
-    if dtype.kind not in "iu":
-        return -LARGEST, LARGEST
-    bits = dtype.itemsize * 8
-    return (0, (1 << bits) - 1) if dtype.kind == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-
-
-# An operation that is recorded is interrupted so often before what interrupts it records elsewhere.
-RESTARTS = 3
-
-
-def repeated(tr: Trace, record: Callable[..., Step], *call: Any) -> Step:
-    """The step for a call, recorded behind what interrupted it.
-
-    What interrupts it again and again (a finalizer, where the collector runs at each allocation) has a trace of its own
-    from then on, as while a sync computes: else this would never end.
-    """
-    own = local.trace
-    tr.restarts += 1
-    try:
-        if tr.restarts > RESTARTS and own is tr:
-            local.trace = tr.aside()
-        return record(tr, *call)
-    finally:
-        local.trace = own
-        tr.restarts -= 1

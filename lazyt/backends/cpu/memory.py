@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lazyt.backends.cpu import packed_memory
+    from lazyt.backends.cpu import packed_memory, poison
 else:
+    poison = on_demand.module("lazyt.backends.cpu.poison")
     packed_memory = on_demand.module("lazyt.backends.cpu.packed_memory")
 
 ALIGNMENT = 64
@@ -504,24 +505,11 @@ class Pool:
         )
 
 
-class _PoisonedPool(Pool):
-    """A pool whose blocks begin as NaN: a read of memory that a run did not write shows in its results."""
+_pool = Pool()
 
-    def allocate(self, nbytes: int) -> Buffer:
-        buffer = super().allocate(nbytes)
-        ctypes.memset(buffer.address, 0xFF, nbytes)
-        return buffer
-
-    def lend(self, nbytes: int) -> Buffer:
-        buffer = super().lend(nbytes)
-        ctypes.memset(buffer.address, 0xFF, nbytes)
-        return buffer
-
-
-_pool = _PoisonedPool() if switches["poison"] else Pool()
-
-allocate = _pool.allocate
-lend = _pool.lend
+allocate, lend = _pool.allocate, _pool.lend
+if switches["poison"]:
+    allocate, lend = poison.poisoned(allocate), poison.poisoned(lend)
 pack = _pool.pack
 may_pack = _pool.may_pack
 packed = _pool.packed
