@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lazyt.errors import SyncError
+from lazyt.interrupts import uninterrupted
 
 __all__ = ["Helper", "OrderedLock", "cached_property", "inner_lock", "is_held", "process_lock"]
 
@@ -57,25 +58,42 @@ class Helper(threading.Thread):
 class OrderedLock:
     """A reentrant lock that refuses to wait where its thread holds a lock that comes later in the order."""
 
-    __slots__ = ("__weakref__", "_lock", "_place")
+    __slots__ = ("__weakref__", "_depth", "_lock", "_place")
 
     def __init__(self, place: int) -> None:
         self._lock, self._place = threading.RLock(), place
+        self._depth = 0  # blocks of the owner that are entered and not left
         _inner[self] = place
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            self._wait()
+        try:
+            if not self._lock.acquire(blocking=False):
+                self._wait()
+        except BaseException:
+            self._give_back()
+            raise
+        self._depth += 1
 
+    @uninterrupted
     def __exit__(self, *_: object) -> None:
+        # NOTE: one call, the last: an interrupt comes when the lock is released.
+        self._depth -= 1
         self._lock.release()
+
+    def _give_back(self) -> None:
+        """Release the lock if it was taken just when an interrupt came: that block is not entered."""
+        if self._lock._is_owned():  # type: ignore[attr-defined] # as `threading.Condition` asks
+            _, owner = self._lock._release_save()  # type: ignore[attr-defined]
+            if self._depth:
+                self._lock._acquire_restore((self._depth, owner))  # type: ignore[attr-defined]
 
     def acquire(self) -> None:
         """Wait in any case: for a fork."""
         self._lock.acquire()
+        self._depth += 1
 
     def release(self) -> None:
-        self._lock.release()
+        self.__exit__()
 
     def _is_owned(self) -> bool:
         return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return] # as `threading.Condition` asks

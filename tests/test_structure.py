@@ -79,7 +79,7 @@ ORDER = (
 ONLY = {
     "config": {"errors"},
     "interrupts": set(),
-    "forking": {"errors"},
+    "forking": {"errors", "interrupts"},
     "ir": {"config", "errors", "forking", "on_demand"},
     "ops": {"errors", "ir", "on_demand"},
     "backends.cache_directory": set(),

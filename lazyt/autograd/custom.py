@@ -177,9 +177,10 @@ def drop_unused(tr: Trace, held: Callable[[], Sequence[Slot]]) -> None:
         raise
     for s in rules:
         del tr.customs[s]
-    for noted in (tr.slot_hooks, tr.retained):
-        for x in [x for x in noted if not _is_passed(x, passed)]:
-            del noted[x]
+    for s in [s for s in tr.slot_hooks if not _is_passed(s, passed)]:
+        del tr.slot_hooks[s]
+    for record in [record for record, s in tr.retained.items() if not _is_passed(s, passed)]:
+        del tr.retained[record]
 
 
 def _is_passed(x: Slot, passed: Container[Slot]) -> bool:

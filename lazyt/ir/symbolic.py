@@ -120,7 +120,7 @@ class Scope:
         known = self._settled.get(a)
         if known is not None:
             return known
-        # NOTE: what was solved stays so: an earlier normal form is a start, and mostly still the answer.
+        # NOTE: what was solved stays so: an earlier normal form is a start.
         found = start = self._normal.get(a, a)
         while isinstance(found, Dim):
             if self._mentions_solved(found):
@@ -217,6 +217,7 @@ class Scope:
         """Unify again what is alike and has this atom: both sides have other normal forms now."""
         changed = [(p, self._alike.pop(p)) for p in self._alike_with.pop(solved, ()) if p in self._alike]
         for p, q in changed:
+            self._normal.pop(p, None)
             self.unify(p, q)
 
     def _guard(self, kind: str, a: int | Dim, b: int | Dim) -> None:

@@ -91,7 +91,8 @@ def _compute_parts(
     progress = parts.progress(snapshot.scalars, snapshot.inputs)
     for part in parts.parts:
         run = part.run(progress)
-        found = _compute_on_one(run, run.want, report, Receipt())
+        # NOTE: of a part that only led to what failed nothing is wanted.
+        found = _compute_on_one(run, run.want, report, Receipt()) if run.want else []
         part.receive(progress, run, found)
         # NOTE: what only these hold the next part may overwrite.
         del run, found

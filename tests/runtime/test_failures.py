@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import lazyt as lt
+from lazyt.ir.dtypes import LARGEST
 from lazyt.runtime import computing, plan_cache, sync
-from lazyt.tracing.trace import LARGEST
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import pytest
 
 from lazyt.errors import SyncError
 from lazyt.forking import LOADER, POOL, SYNC, Helper, OrderedLock, inner_lock, is_held
+from tests.support.interrupt_places import Places
 
 LIMIT = 120  # seconds, of which a process takes a few
 
@@ -177,3 +179,26 @@ def test_a_lock_that_comes_in_order_is_waited_for() -> None:
     with first, second:
         assert done.is_set()
     t.join(LIMIT)
+
+
+def test_an_interrupt_at_any_place_leaves_no_lock_taken() -> None:
+    lock, k = OrderedLock(SYNC), 0
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def enter() -> None:
+        with lock, lock:
+            pass
+
+    while True:
+        k += 1
+        places = Places(k, interrupt)
+        with contextlib.suppress(KeyboardInterrupt):
+            places.run(enter)
+        assert not lock._is_owned(), places.at
+        if places.seen < k:
+            break
+    assert k > 4
+    with lock:
+        assert lock._is_owned()

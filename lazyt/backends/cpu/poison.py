@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lazyt.backends.cpu.memory import Buffer
+
+class Block(Protocol):
+    """Memory at an address."""
+
+    address: int
 
 
-def poisoned(allocate: Callable[[int], Buffer]) -> Callable[[int], Buffer]:
+B = TypeVar("B", bound=Block)
+
+
+def poisoned(allocate: Callable[[int], B]) -> Callable[[int], B]:
     """An allocator whose buffers have all bits set, which is NaN in each floating dtype."""
 
-    def filled(nbytes: int) -> Buffer:
+    def filled(nbytes: int) -> B:
         buffer = allocate(nbytes)
         ctypes.memset(buffer.address, 0xFF, nbytes)
         return buffer
