@@ -177,9 +177,9 @@ def drop_unused(tr: Trace, held: Callable[[], Sequence[Slot]]) -> None:
         raise
     for s in rules:
         del tr.customs[s]
-    for s in [s for s in tr.slot_hooks if not _is_passed(s, passed)]:
-        del tr.slot_hooks[s]
-    for record in [record for record, s in tr.retained.items() if not _is_passed(s, passed)]:
+    for x in [x for x in tr.slot_hooks if not _is_passed(x, passed)]:
+        del tr.slot_hooks[x]
+    for record in [record for record, x in tr.retained.items() if not _is_passed(x, passed)]:
         del tr.retained[record]
 
 

@@ -31,7 +31,7 @@ def host(x: Any, cause: str) -> np.ndarray[Any, Any]:
     return tensor(x)._array(cause)
 
 
-def hosts(cause: str, *xs: Any) -> list[np.ndarray[Any, Any]]:
+def hosts(cause: str, *xs: Any) -> list[Any]:
     """The values of operands, lists among them as wide as what they give with the others."""
     return [t._array(cause) for t in tensors(xs)]
 

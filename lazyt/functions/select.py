@@ -61,7 +61,7 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], defau
         out = full((), out, d, device=None if beside is None else beside.device)
     for c, choice in zip(reversed(conditions), reversed(choices), strict=True):
         out = where(c, choice, out)
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 def choose(a: ArrayLike, choices: Any, *, mode: str = "raise") -> Tensor:

@@ -326,8 +326,8 @@ def cov(
     [[1.0, -1.0], [-1.0, 1.0]]
     """
     d = dtypes.float64 if dtype is None else dtypes.as_dtype(dtype)
-    t, *given = tensors((m,) if y is None else (m, y), d)
-    other = given[0] if given else None
+    t, *others = tensors((m,) if y is None else (m, y), d)
+    other = others[0] if others else None
     if t.ndim > 2 or (other is not None and other.ndim > 2):
         raise ShapeError("cov: at most 2 dimensions are possible")
     if ddof is not None and ddof != integer("cov", "ddof", ddof):

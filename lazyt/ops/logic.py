@@ -27,7 +27,7 @@ def truth(b: Builder, x: Operand) -> Node:
 _TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
-def is_mixed(x: Operand, y: Operand) -> bool:
+def is_mixed(x: Any, y: Any) -> bool:
     """Whether these are signed integers beside uint64, whose common dtype, float64, does not hold them all."""
     if not (isinstance(x, Node) and isinstance(y, Node)):
         return False
@@ -35,7 +35,7 @@ def is_mixed(x: Operand, y: Operand) -> bool:
     return kinds == {"i", "u"} and dtypes.uint64 in (x.dtype, y.dtype)
 
 
-def _mixed(b: Builder, name: str, prim: str, x: Node, y: Node) -> Node:
+def _mixed(b: Builder, name: str, prim: str, x: Any, y: Any) -> Node:
     """A comparison of signed integers with uint64: what is below 0 is less, the others compare as uint64."""
     if dtypes.kind(x.dtype) == "u":
         x, y, prim = y, x, _TURNED[prim]

@@ -507,9 +507,8 @@ class Pool:
 
 _pool = Pool()
 
-allocate, lend = _pool.allocate, _pool.lend
-if switches["poison"]:
-    allocate, lend = poison.poisoned(allocate), poison.poisoned(lend)
+allocate = _pool.allocate if not switches["poison"] else poison.poisoned(_pool.allocate)
+lend = _pool.lend if not switches["poison"] else poison.poisoned(_pool.lend)
 pack = _pool.pack
 may_pack = _pool.may_pack
 packed = _pool.packed

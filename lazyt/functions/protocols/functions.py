@@ -161,7 +161,7 @@ def array_function(self: Tensor, f: Any, types: Any, args: tuple[Any, ...], kwar
             args = tuple(tensor(a, result=dtype) if type(a) is list and _is_floats(a) else a for a in args)
         result = outside(_dispatched, f, args, rest)
         name = name_of(f)
-        casting = "unsafe" if name in _CAST_TO_ANY else rest.get("casting", "same_kind")
+        casting: Any = "unsafe" if name in _CAST_TO_ANY else rest.get("casting", "same_kind")
         return write_out(name, out, result, casting=casting, exact=f not in _BROADCAST)
     except Exception as error:
         filter_traceback(error)
