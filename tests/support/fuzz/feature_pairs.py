@@ -488,11 +488,11 @@ def _wrong(
 
 
 def check_features(lines: Sequence[str] | str, regimes: Sequence[Mode] = REGIMES) -> Failure | None:
-    """Run a program in each regime: what differs, or None. Stopped where it is refused; SyntaxError for no program."""
+    """Run a program in each regime: what differs, or None. Stopped where one refuses it; SyntaxError for no program."""
     lines = lines.splitlines() if isinstance(lines, str) else lines
     if len(lines) != 1 or not lines[0].startswith(START):
         raise SyntaxError("one line is a program")
-    line, at = lines[0], 0
+    line, at, refused = lines[0], 0, ""
     for m in regimes:
         values = start()
         try:
@@ -511,13 +511,13 @@ def check_features(lines: Sequence[str] | str, regimes: Sequence[Mode] = REGIMES
                                 x[...] = lt.asarray(start()[n])
                     values = {n: np.array(x.detach().numpy()) for n, x in parameters.items()}
         except REFUSALS as e:
-            if at == 0 and m is regimes[0]:
-                raise Stopped(f"{type(e).__name__}: {e}") from e
-            return Failure(f"features, {m}: refused", "", f"{m}, turn {at + 1}: {type(e).__name__}: {e}, only here")
+            # NOTE: what is refused where it is recorded whole may be followed in eager mode, and the other way round.
+            refused = refused or f"{m}, turn {at + 1}: {type(e).__name__}: {e}"
         except Exception as e:  # noqa: BLE001 - whatever a program raises is what is looked for
-            return Failure(
-                f"features, {m}: raises {type(e).__name__}", "", f"{m}, turn {at + 1}: {type(e).__name__}: {e}"
-            )
+            name = type(e).__name__
+            return Failure(f"features, {m}: raises {name}", "", f"{m}, turn {at + 1}: {name}: {e}")
+    if refused:
+        raise Stopped(refused)
     return None
 
 
