@@ -10,6 +10,7 @@ import numpy as np
 
 from lazyt.errors import DTypeError, ScalarRangeError
 from lazyt.ir import dtypes
+from lazyt.kernel_language.magnitudes import Magnitudes
 from lazyt.kernel_language.values import NUMBERS, Affine, Array, Axis, Truth
 from lazyt.ops import catalog
 from lazyt.ops.definition import OPS, node_of, result_type
@@ -38,6 +39,14 @@ _PYTHON: dict[str, Callable[..., Any]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
     "floor_divide": operator.floordiv, "remainder": operator.mod, "pow": operator.pow, "negative": operator.neg,
 }  # fmt: skip
+# Operations that NumPy computes in 64 bits; of Python's integers they are exact.
+_INTEGERS: dict[str, Callable[..., int]] = {
+    "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
+    "bitwise_invert": operator.invert, "bitwise_left_shift": operator.lshift, "bitwise_right_shift": operator.rshift,
+    "abs": abs, "square": lambda x: x * x, "cube": lambda x: x**3, "maximum": max, "minimum": min,
+}  # fmt: skip
+SHIFTS = names("bitwise_left_shift bitwise_right_shift")
+LONGEST_SHIFT = 4096
 _TYPES: dict[str, type | None] = {"b": None, "i": int, "f": float, "c": complex}
 # Operations that integers stay integers in; all others take Python's integers as floats.
 _WHOLE = names(
@@ -62,6 +71,7 @@ class Arithmetic:
 
     def __init__(self, b: Builder) -> None:
         self.b = b
+        self.whole = Magnitudes(b)
         self.axes: list[Axis] = []
         self.path: list[Truth] = []  # the conditions under which a statement runs
         self.code = 0  # operations so far
@@ -77,19 +87,21 @@ class Arithmetic:
         if isinstance(x, Affine):
             return self._positions(x)
         dtype = WIDE[type(x)]
-        return Array(self.b.constant(x, dtype), 0, _TYPES[dtypes.kind(dtype)])
+        size = self.whole.checked(abs(int(x))) if isinstance(x, int) else None
+        return Array(self.b.constant(x, dtype), 0, _TYPES[dtypes.kind(dtype)], magnitude=size)
 
     def _positions(self, x: Affine) -> Array:
         b, depth = self.b, len(self.axes)
+        size = self.whole.of_position(x)
         total: Node = b.extent(x.offset) if not isinstance(x.offset, int) else b.constant(x.offset, dtypes.int64)
         if not x.terms:
-            return Array(total, 0, int)
+            return Array(total, 0, int, magnitude=size)
         for axis, c in x.terms:
             i = b.iota(tuple(axis.extent if a.place == axis.place else 1 for a in self.axes), axis.place)
             if c != 1:
                 i = b.mul(i, b.constant(c, dtypes.int64))
             total = self._added(total, i)
-        return Array(total, depth, int)
+        return Array(total, depth, int, magnitude=size)
 
     def _added(self, x: Node, y: Node) -> Node:
         if not x.ndim and x.op == "constant" and getattr(x.attrs, "value", None) == 0:
@@ -144,14 +156,20 @@ class Arithmetic:
         if self.path and name in _SAFE:
             xs = tuple(self._safe(x, s) for x, s in zip(xs, _SAFE[name], strict=True))
         self.code += 1
+        xs = tuple(self.array(x) if isinstance(x, Affine) else x for x in xs)
         given, weak = self.nodes(xs, floats=name not in _WHOLE)
         node = OPS[name].lower(self.b, *given)
         assert not isinstance(node, tuple), "an elementwise operation has one result"
         if weak is not None:
             weak = _TYPES.get(dtypes.kind(node.dtype))
-        return Array(node, len(self.axes) if node.ndim else 0, weak)
+        size = self.whole.of_result(name, xs) if weak is int else None
+        return Array(node, len(self.axes) if node.ndim else 0, weak, magnitude=size)
 
     def _number(self, name: str, xs: Sequence[Any]) -> Any:
+        if name in _INTEGERS and all(type(x) is int for x in xs):
+            if name in SHIFTS and not 0 <= xs[1] <= LONGEST_SHIFT:
+                raise ScalarRangeError(f"{name}: {xs[1]} places are out of range: 0..{LONGEST_SHIFT}")
+            return _INTEGERS[name](*xs)
         if name in _PYTHON:
             try:
                 return _PYTHON[name](*xs)
@@ -182,11 +200,13 @@ class Arithmetic:
         """x where c holds, y elsewhere."""
         if x is y or (type(x) is type(y) and isinstance(x, NUMBERS) and repr(x) == repr(y)):
             return x
+        x, y = (self.array(v) if isinstance(v, Affine) else v for v in (x, y))
         given, weak = self.nodes([x, y])
         rows = max((n.ndim - len(self.axes) for n in given if not isinstance(n, NUMBERS) and n.ndim), default=0)
         node = OPS["where"].lower(self.b, self.lifted(c, c.node, max(rows, c.rows)), *given)
         assert not isinstance(node, tuple), "`where` has one result"
-        return Array(node, len(self.axes) if node.ndim else 0, None if weak is bool else weak)
+        size = self.whole.of_result("maximum", (x, y)) if weak is int else None
+        return Array(node, len(self.axes) if node.ndim else 0, None if weak is bool else weak, magnitude=size)
 
     # Truths
 
@@ -287,7 +307,10 @@ class Arithmetic:
         shape = tuple(self.axes[axis].extent if i == axis else d for i, d in enumerate(node.shape))
         if name == "sum" and not x.rows and (product := self._product(node)) is not None:
             return Array(product, axis, x.weak)
-        return self._reduced(name, self.b.expand(node, shape), axis, axis, x.weak)
+        found = self._reduced(name, self.b.expand(node, shape), axis, axis, x.weak)
+        if name == "sum" and x.magnitude is not None:
+            found.magnitude = self.whole.of_result("multiply", (x, Affine((), self.axes[axis].extent)))
+        return found
 
     def _product(self, n: Node) -> Node | None:
         """The sum of n over its last axis as a matrix product; None unless n is one of two factors that it is of."""

@@ -50,6 +50,8 @@ class Loops(Calls):
     def open_loop(self, name: str, start: Any, stop: Any, step: int) -> Affine:
         """A new axis for a loop's variable, which runs over it."""
         p, q = (x if isinstance(x, Affine) else Affine((), x) for x in (start, stop))
+        self.whole.of_position(p)
+        self.whole.of_position(q.plus(p.times(-1)))
         length: int | Dim = (q.offset - p.offset) if step > 0 else (p.offset - q.offset)
         length = length if abs(step) == 1 else (length + abs(step) - 1) // abs(step)
         if not self.b.at_least(length, 0):
@@ -109,7 +111,7 @@ class Loops(Calls):
             return [self.number_or_array(n.elt)]
         g = n.generators[k]
         numbers = self.numbers_of(*self.range_of(g.iter))
-        if numbers is None or len(numbers) > UNROLLED:
+        if numbers is None or numbers[UNROLLED:]:
             return None
         found: list[Any] = []
         for i in numbers:

@@ -51,6 +51,9 @@ class Reads(Arithmetic):
     def read(self, x: Array, index: Sequence[Any]) -> Array:
         """x at an index for each of its first axes: a whole number, or None for the whole axis."""
         places = [Affine((), i) if isinstance(i, int) else i for i in index]
+        for p in places:
+            if isinstance(p, Affine):
+                self.whole.of_position(p)
         axes = [t[0] for p in places if isinstance(p, Affine) for t in p.terms]
         is_affine = all(p is None or (isinstance(p, Affine) and len(p.terms) <= 1) for p in places)
         moves = any(not (isinstance(d, int) and d == 1) for d in x.node.shape[: x.frame])

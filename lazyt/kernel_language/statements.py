@@ -125,7 +125,7 @@ class Statements(Loops):
             self.fail(s, "a loop with several variables", "`range` has one")
         bounds = self.range_of(s.iter)
         numbers = self.numbers_of(*bounds)
-        if numbers is not None and len(numbers) <= UNROLLED:
+        if numbers is not None and not numbers[UNROLLED:]:
             return self._write_out(s, s.target.id, numbers)
         kept = dict(self.variables)
         depth, opened = len(self.axes), len(self.path)
@@ -136,7 +136,7 @@ class Statements(Loops):
             self.variables = kept
             if any(isinstance(x, Carried) for x in kept.values()):
                 raise
-            if numbers is None or len(numbers) > LONGEST:
+            if numbers is None or numbers[LONGEST:]:
                 length = "is not a constant" if numbers is None else f"is longer than {LONGEST}"
                 self.fail(
                     e.node if e.node is not self.source.tree else s, f"{e.name!r} in this loop",

@@ -64,16 +64,25 @@ class Array:
     """A node whose first `frame` axes are those of indices (1 where the value does not depend on one); rows follow.
 
     `weak` is the Python type of what follows the dtype of arrays that it meets; `scalar` the argument of the program
-    that it is, where it is one.
+    that it is, where it is one. `magnitude` bounds the absolute value of a whole number that follows from indices;
+    None: it follows from data.
     """
 
-    __slots__ = ("frame", "node", "scalar", "weak")
+    __slots__ = ("frame", "magnitude", "node", "scalar", "weak")
 
-    def __init__(self, node: Node, frame: int, weak: type | None = None, scalar: Weak | None = None) -> None:
+    def __init__(
+        self,
+        node: Node,
+        frame: int,
+        weak: type | None = None,
+        scalar: Weak | None = None,
+        magnitude: int | None = None,
+    ) -> None:
         self.node = node
         self.frame = frame
         self.weak = weak
         self.scalar = scalar
+        self.magnitude = magnitude
 
     @property
     def rows(self) -> int:

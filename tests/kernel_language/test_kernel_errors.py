@@ -161,3 +161,37 @@ def test_the_extent_of_an_index_must_be_known():
     with pytest.raises(lt.NotSupportedError, match="the extent of index 'i' is not known"):
         f(np.ones(3))
     assert f(np.ones(3), shape=(6,)).shape == (6,)
+
+
+LARGE = [
+    "i + 9223372036854775808", "i - 9223372036854775808 - 10", "i * 9223372036854775807", "i % 9223372036854775808",
+    "i * 4611686018427387904 // 4611686018427387904", "i // 2 * 2**62 * 4", "(i << 62) >> 62", "i**64", "i * i * 2**62",
+    "9223372036854775808", "-(i - 9223372036854775808)", "min(i, 9223372036854775808)", "~i * 2**62",
+    "sum(j * 2**61 for j in range(100)) + i", "i if i < 3 else i * 2**62", "(i | 2**63) - 2**63",
+    "sum(j for j in range(2**63)) + i",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bounds", ["error", "zero", "clamp", "wrap"])
+@pytest.mark.parametrize("index", LARGE)
+def test_an_index_that_may_leave_64_bits_is_refused(index: str, bounds: str) -> None:
+    bodies = [f"return x[{index}]", f"return x[i] + ({index})"]
+    for body in bodies[: 1 if index.isdigit() else 2]:  # a number alone is one of floats beside x[i]
+        f = made(f"def f(i, /, x):\n    {body}", bounds=bounds)
+        with pytest.raises(lt.LazytError, match=r"64 bits|out of bounds") as found:
+            f(lt.arange(5.0), shape=(5,)).numpy()
+        assert "line 2" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "number", ["2**62 << 3", "abs(-(2**64))", "max(2**70, 3)", "(2**70 | 1) & 3", "~(2**70)", "2**70 >> 60"]
+)
+def test_integers_of_a_kernel_are_python_s(number: str) -> None:
+    got = made(f"def f(i, /, x):\n    return x[i] + ({number}) // 2**60")(lt.zeros(2, dtype="f8"))
+    assert got.tolist() == [eval(number) // 2**60] * 2
+
+
+def test_large_indices_of_64_bits_are_right() -> None:
+    for index in ("i * 2**40 // 2**40", "i**15 % 3", "(i + 2**62) % 3", "(i << 50) >> 50"):
+        got = made(f"def f(i, /, x):\n    return x[{index}]", bounds="clamp")(lt.arange(9.0), shape=(9,))
+        assert got.tolist() == [eval(index) for i in range(9)]
