@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from lazyt.errors import ArgumentError, DTypeError, ShapeError
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.arithmetic import clip
@@ -154,7 +156,9 @@ def prelu(x: Any, weight: Any, /) -> Tensor:
     >>> lt.nn.functional.prelu(lt.asarray([2.0, -2.0]), lt.asarray([0.5])).tolist()
     [2.0, -1.0]
     """
-    return record(ops.PRELU, (x, weight))
+    x = tensor(x)
+    weight = np.asarray(weight, x.dtype) if isinstance(weight, int | float) else weight
+    return record(ops.PRELU, (x, tensor(weight, x)))
 
 
 def relu6(x: Any, /, inplace: bool = False) -> Tensor:

@@ -6,22 +6,34 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.common import precision
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import record, tensors
+from lazyt.functions.arguments import record, tensor, tensors
 from lazyt.functions.manipulation import permute_dims
 from lazyt.functions.windows import Size, each
 from lazyt.ops import convolution as ops, transposed_convolution as transposed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lazyt.ops.definition import OpDef
     from lazyt.runtime.tensor import Tensor
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
 
+# No memory holds rows of this padding; and a plan of a transposed convolution has a part for each place in a stride.
+MOST_PADDING, MOST_STRIDE = 2**40, 2**20
+
+
+def _bounded(name: str, what: str, sizes: Sequence[int], most: int) -> None:
+    if max(sizes, default=0) > most:
+        raise ShapeError(f"{name}: {what} is at most {most}, got {max(sizes)}")
+
+
 def _convolution(
     op: OpDef, rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Tensor:
     name = op.name
+    weight = tensor(weight)
     sizes = tuple(weight.shape[2:])
     strides = each(name, "stride", stride, rank, 1)
     dilations = each(name, "dilation", dilation, rank, 1)
@@ -34,7 +46,9 @@ def _convolution(
     elif isinstance(padding, str):
         raise ShapeError(f"{name}: padding is integers, 'same' or 'valid', got {padding!r}")
     else:
-        around = tuple((p, p) for p in each(name, "padding", padding, rank, 0))
+        pads = each(name, "padding", padding, rank, 0)
+        _bounded(name, "padding", pads, MOST_PADDING)
+        around = tuple((p, p) for p in pads)
     (groups,) = each(name, "groups", groups, 1, 1)
     operands = (x, weight) if bias is None else (x, weight, bias)
     winograd = rank == 2 and sizes == (3, 3) and precision.convolutions() != "highest"
@@ -107,7 +121,9 @@ def _transposed(
     dilation: Any,
 ) -> Tensor:  # fmt: skip
     name = op.name
+    weight = tensor(weight)
     strides = each(name, "stride", stride, rank, 1)
+    _bounded(name, "stride", strides, MOST_STRIDE)
     pads = each(name, "padding", padding, rank, 0)
     more = each(name, "output_padding", output_padding, rank, 0)
     dilations = each(name, "dilation", dilation, rank, 1)

@@ -32,7 +32,7 @@ from lazyt.functions import (
 )
 from lazyt.functions.activations import *  # noqa: F403  one namespace, as in PyTorch
 from lazyt.functions.adaptive_pooling import *  # noqa: F403
-from lazyt.functions.arguments import record, tensors
+from lazyt.functions.arguments import record, tensor, tensors
 from lazyt.functions.convolution import *  # noqa: F403
 from lazyt.functions.ctc import *  # noqa: F403
 from lazyt.functions.distances import *  # noqa: F403
@@ -171,6 +171,7 @@ def scaled_dot_product_attention(
     """
     if is_causal and attn_mask is not None:
         raise ShapeError("scaled_dot_product_attention: give attn_mask or is_causal, not both")
+    query = tensor(query)
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1]) if len(query.shape) and query.shape[-1] else 1.0
     if enable_gqa:

@@ -45,6 +45,7 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
     >>> lt.nn.functional.layer_norm(lt.asarray([-1.0, 1.0]), 2, eps=0.0).tolist()
     [-1.0, 1.0]
     """
+    x = tensor(x)
     k = _last_axes("layer_norm", x, normalized_shape)
     params = tuple(p for p in (weight, bias) if p is not None)
     statics = (k, weight is not None, bias is not None)
@@ -60,6 +61,7 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
     >>> lt.nn.functional.rms_norm(lt.asarray([-2.0, 2.0]), 2, eps=0.0).tolist()
     [-1.0, 1.0]
     """
+    x = tensor(x)
     k = _last_axes("rms_norm", x, normalized_shape)
     params = () if weight is None else (weight,)
     small = ops.epsilon(x.dtype) if eps is None else float(eps)

@@ -69,6 +69,8 @@ def padded(name: str, t: Tensor, widths: Sequence[int], mode: str, value: float 
 
 def _check(name: str, t: Tensor, axis: int, pair: tuple[int, int], mode: str) -> None:
     n = t.shape[axis]
+    if not any(pair):
+        return
     if n + sum(pair) < (0 if mode == "constant" else 1) or n + min(*pair, 0) < 0:
         raise ShapeError(f"{name}: widths {pair} leave nothing of axis {axis} of shape {t.shape}")
     most = {"reflect": n - 1, "circular": n + sum(min(w, 0) for w in pair)}.get(mode)

@@ -48,6 +48,10 @@ def _draw(module: Module, hidden_size: int) -> None:
         init.uniform_(p, -bound, bound)
 
 
+# Each layer has parameters of its own, so more layers do not end.
+MOST_LAYERS = 2**16
+
+
 def _sizes(name: str, **sizes: int) -> None:
     for what, n in sizes.items():
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
@@ -83,6 +87,8 @@ class RNNBase(Module):
         super().__init__()
         name = type(self).__name__
         _sizes(name, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        if num_layers > MOST_LAYERS:
+            raise ShapeError(f"{name}: num_layers is at most {MOST_LAYERS}, got {num_layers}")
         if isinstance(dropout, bool) or not 0 <= dropout <= 1:
             raise ShapeError(f"{name}: dropout is a probability in [0, 1], got {dropout!r}")
         if dropout and num_layers == 1:

@@ -190,9 +190,9 @@ def _weighted(name: str, x: Any, y: Any, beta: Any, alpha: Any, reads: bool = Fa
     """beta * x + alpha * y in the shape of y; of integers the factors are cut off. A factor 0 leaves no NaN behind."""
     if not broadcasts_to(x.shape, y.shape):
         raise ShapeError(f"{name}: an input that broadcasts to {y.shape} is required, got {x.shape}")
-    added = y if reads or alpha != 0 else lt.zeros_like(y)
+    added = y if reads or alpha != 0 else lt.where(lt.asarray(False), y, lt.zeros_like(y))
     if beta == 0:
-        return lt.astype(scaled(alpha, added), lt.result_type(x, y), copy=False)
+        x = lt.where(lt.asarray(False), x, lt.zeros_like(x))
     return scaled(beta, x) + scaled(alpha, added)  # type: ignore[no-any-return]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,15 @@ def outcome(f: Any, args: Any, kwargs: dict[str, Any]) -> list[np.ndarray] | Non
         return None
 
 
-@pytest.mark.parametrize("name", [n for n in names() if n not in UNDEFINED])
+def strided(every: int, values: Iterable[Any], start: int = 0) -> list[Any]:
+    """Parameters of which one in `every` is fast."""
+    return [
+        x if i % every == start else pytest.param(*(x if isinstance(x, tuple) else (x,)), marks=pytest.mark.slow)
+        for i, x in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize("name", strided(8, (n for n in names() if n not in UNDEFINED)))
 def test_an_empty_axis_gives_what_numpy_gives_or_is_refused(name: str) -> None:
     f: Any = public(name)
     op: Any = OPS[name]
@@ -61,8 +70,7 @@ def test_an_empty_axis_gives_what_numpy_gives_or_is_refused(name: str) -> None:
                 np.testing.assert_allclose(g.astype(complex), w.astype(complex), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", strided(40, names(), start=5))
 def test_an_operand_of_a_larger_shape_is_no_internal_error(name: str) -> None:
     f: Any = public(name)
     for args, kwargs in OPS[name].samples():  # type: ignore[misc]
@@ -137,7 +145,9 @@ def test_what_has_a_factor_of_zero_is_not_read(name: str, zero: float) -> None:
     assert got.tolist() == want
     got.sum().backward()
     assert nothing.grad.reshape(-1).tolist() == [0.0]
-    assert f(x, a * math.nan, b, alpha=zero).tolist() == x.tolist()
+    # The products of these are read, as PyTorch's are.
+    wanted = math.nan if name in ("baddbmm", "addr") else 1.0
+    np.testing.assert_array_equal(f(x, a * math.nan, b, alpha=zero).numpy(), np.full(x.shape, wanted))
 
 
 @pytest.mark.parametrize(("p", "want"), [(0, 2.0), (0.0, 2.0), (-math.inf, 0.5), (math.inf, 4.0), (1, 10.5)])
@@ -147,6 +157,13 @@ def test_a_norm_of_gradients_of_any_type(p: float, want: float) -> None:
         q.grad = torch.tensor(g)
     assert torch.nn.utils.clip_grad_norm_(parameters, 100.0, norm_type=p).item() == want
     assert torch.nn.utils.clip_grad_norm_(parameters[:1], 1.0, norm_type=0).item() == 1.0
+
+
+def test_a_length_of_zeros_has_no_slope() -> None:
+    x, y = (torch.tensor(v, requires_grad=True) for v in ([0.0, 3.0], [0.0, 4.0]))
+    torch.hypot(x, y).sum().backward()
+    np.testing.assert_allclose(x.grad.tolist(), [0.0, 0.6], rtol=1e-6)
+    np.testing.assert_allclose(y.grad.tolist(), [0.0, 0.8], rtol=1e-6)
 
 
 X, IMAGE = lt.asarray([1.0, 2.0, 3.0, 4.0]), torch.ones(1, 1, 4)
@@ -170,8 +187,12 @@ HUGE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [2**50, 9132760301568586890])
-@pytest.mark.parametrize("name", HUGE)
+SIZES = (2**50, 9132760301568586890)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), strided(2, ((n, SIZES[(i + k) % 2]) for i, n in enumerate(HUGE) for k in range(2)))
+)
 def test_a_size_beyond_any_memory_is_refused(name: str, size: int) -> None:
     with pytest.raises(lt.LazytError) as caught:
         HUGE[name](size).numpy()

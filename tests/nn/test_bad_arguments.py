@@ -235,3 +235,36 @@ def test_repeated_rows_share_their_gradient_by_frequency() -> None:
     w = lt.tensor(np.ones((4, 1), "f4"), requires_grad=True)
     F.embedding_bag(lt.asarray([[1, 2, 2], [2, 3, 2]]), w, mode="sum", scale_grad_by_freq=True).sum().backward()
     assert w.grad.tolist() == [[0.0], [1.0], [1.0], [1.0]]
+
+
+def test_lists_are_taken_as_tensors() -> None:
+    x, w = [[1.0, 3.0]], [[[1.0, 2.0]]]
+    assert F.conv1d([x], w).tolist() == [[[7.0]]]
+    assert F.conv_transpose1d([[[2.0]]], w).tolist() == [[[2.0, 4.0]]]
+    np.testing.assert_allclose(F.layer_norm(x, (2,), eps=0.0).tolist(), [[-1.0, 1.0]])
+    np.testing.assert_allclose(F.rms_norm([[-2.0, 2.0]], (2,), eps=0.0).tolist(), [[-1.0, 1.0]])
+    assert F.scaled_dot_product_attention(x, x, x).tolist() == x
+
+
+def test_a_slope_of_one_number() -> None:
+    for weight in (0.5, [0.5], lt.asarray(0.5)):
+        assert F.prelu(lt.asarray([-1.0, 1.0]), weight).tolist() == [-0.5, 1.0]
+    assert F.prelu(lt.asarray([-1.0], dtype="f2"), 0.5).dtype == np.float16
+
+
+def test_sizes_of_layers_beyond_any_memory_are_refused_at_once() -> None:
+    with pytest.raises(ShapeError, match="conv1d: padding is at most"):
+        F.conv1d(lt.ones((1, 1, 3)), lt.ones((1, 1, 2)), padding=10**18)
+    with pytest.raises(ShapeError, match="conv_transpose1d: stride is at most"):
+        F.conv_transpose1d(lt.ones((1, 1, 3)), lt.ones((1, 1, 2)), stride=10**18)
+    for layer in (nn.LSTM, nn.GRU, nn.RNN):
+        with pytest.raises(ShapeError, match="num_layers is at most"):
+            layer(2, 2, num_layers=10**18)
+
+
+def test_an_empty_axis_that_is_not_padded_goes_round() -> None:
+    x = lt.ones((1, 2, 0, 4))
+    assert F.pad(x, (0, 0, 0, 0), mode="circular").shape == (1, 2, 0, 4)
+    assert F.pad(x, (1, 1, 0, 0), mode="circular").shape == (1, 2, 0, 6)
+    with pytest.raises(ShapeError, match="by at most 0, got"):
+        F.pad(x, (0, 0, 1, 0), mode="circular")

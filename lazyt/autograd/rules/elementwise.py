@@ -71,6 +71,11 @@ def _square_sum(x: Value, y: Value) -> Value:
     return x.full(1).where(total.eq(0), total)
 
 
+def _nonzero(z: Value) -> Value:
+    """z, or 1 where it is 0: a length has no slope there, which is taken as 0."""
+    return z.full(1).where(z.eq(0), z)
+
+
 def _shares(x: Value, y: Value, z: Value) -> tuple[Value, Value]:
     """exp(x - z) and exp(y - z), whose sum is 1, by one exponential and without z; with the derivatives of these."""
     apart = x - y
@@ -92,7 +97,7 @@ BINARY: dict[str, Callable[[Value, Value, Value], tuple[Value, Value | None]]] =
     "rem": lambda x, y, z: (x * 0 + 1, -x.floordiv(y)),
     "fmod": lambda x, y, z: (x * 0 + 1, -(x / y).trunc()),
     "atan2": lambda x, y, z: (y / _square_sum(x, y), -x / _square_sum(x, y)),
-    "hypot": lambda x, y, z: (x / z, y / z),
+    "hypot": lambda x, y, z: (x / _nonzero(z), y / _nonzero(z)),
     "logaddexp": _shares,
     "copysign": lambda x, y, z: (x.sign() * x.full(1).copysign(y), None),
 }
