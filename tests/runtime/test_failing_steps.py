@@ -225,7 +225,11 @@ def check(way: str, record: Callable[[], Any], want: dict[str, Any], number: int
             return bool(x.backward)
         return x.step == step.index and not x.backward and str(x.site) == str(step.site)
 
-    dependent = {n: slot is not None and leads(slot, step) for n, x in values.items() for slot in [slot_of(x)]}
+    # What fails in one backward step fails in all of a plan: nodes of gradients do not say which step they are of.
+    failing = [s for s in steps if s is step or (s.op is BACKWARD is step.op)]
+    dependent = {
+        n: slot is not None and any(leads(slot, s) for s in failing) for n, x in values.items() for slot in [slot_of(x)]
+    }
     views = {n for n, x in values.items() if x._view is not None}
     order = [*values]
     random.Random(number).shuffle(order)
@@ -281,7 +285,7 @@ def check_all(way: str, record: Callable[[], Any], every: int = 1, again: bool =
     assert number > 3
 
 
-SOME = [pytest.param(3, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
+SOME = [pytest.param(8, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("every", SOME)
@@ -337,7 +341,7 @@ def training() -> tuple[dict[str, Any], list[Any]]:
     return {"h": h, "f": f, "u": u, "loss": loss, "beside": beside, "later": later, **gradients, "w": w, "v": v}, [w, v]
 
 
-@pytest.mark.parametrize("every", [pytest.param(9, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [pytest.param(29, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", WAYS)
 def test_each_step_of_training_fails_in_turn(way: str, every: int) -> None:
     with without("tiers"):
