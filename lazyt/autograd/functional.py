@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from operator import is_
 from typing import Any
@@ -38,8 +39,18 @@ def flatten(tree: Any, leaves: list[Handle]) -> Any:
     if isinstance(tree, list | tuple):
         return type(tree)(flatten(t, leaves) for t in tree)
     if isinstance(tree, dict):
-        return {k: flatten(v, leaves) for k, v in tree.items()}
+        return mapping_like(tree, [flatten(v, leaves) for v in tree.values()])
     return tree
+
+
+def mapping_like(tree: dict[Any, Any], values: Sequence[Any]) -> dict[Any, Any]:
+    """A dict of the same class and keys with other values: an OrderedDict and a defaultdict stay what they are."""
+    found = dict(zip(tree, values, strict=True))
+    if type(tree) is dict:
+        return found
+    made = copy.copy(tree)
+    made.update(found)
+    return made
 
 
 class _At:
@@ -75,7 +86,7 @@ def unflatten(tree: Any, leaves: Sequence[Any]) -> Any:
     if isinstance(tree, list | tuple):
         return type(tree)(unflatten(t, leaves) for t in tree)
     if isinstance(tree, dict):
-        return {k: unflatten(v, leaves) for k, v in tree.items()}
+        return mapping_like(tree, [unflatten(v, leaves) for v in tree.values()])
     return tree
 
 
@@ -178,7 +189,7 @@ def lifted(tree: Any) -> Any:
         return hooks.as_tensor(tree, None, ())
     if isinstance(tree, dict):
         made = [*map(lifted, tree.values())]
-        return tree if all(map(is_, made, tree.values())) else dict(zip(tree, made, strict=True))
+        return tree if all(map(is_, made, tree.values())) else mapping_like(tree, made)
     if not isinstance(tree, list | tuple):
         return tree
     made = [*map(lifted, tree)]

@@ -4,7 +4,8 @@ there: arrays are stacked on the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Mapping, MutableMapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -53,6 +54,10 @@ def _like(x: Any, made: Any) -> Any:
     if type(x) in (dict, list):
         return made
     try:
+        if isinstance(x, MutableMapping):  # a defaultdict is not made of a dict alone
+            found = copy.copy(x)
+            found.update(made)
+            return found
         return type(x)(made)
     except TypeError:
         return made

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.autograd.functional import at_leaf, flatten, unflatten
+from lazyt.autograd.functional import at_leaf, flatten, mapping_like, unflatten
 from lazyt.autograd.vmap import Recorded
 from lazyt.errors import AutogradError, AxisError, DTypeError, ShapeError
 from lazyt.functions.arguments import tensor
@@ -123,7 +123,7 @@ def _with_lanes(tree: Any, axes: Any, leaves: Mapped) -> Any:
     if isinstance(axes, int) and not isinstance(axes, bool):
         return _leaf(tree, axes, leaves)
     if isinstance(tree, dict) and isinstance(axes, dict) and axes.keys() == tree.keys():
-        return {k: _with_lanes(v, axes[k], leaves) for k, v in tree.items()}
+        return mapping_like(tree, [_with_lanes(v, axes[k], leaves) for k, v in tree.items()])
     if isinstance(tree, list | tuple) and isinstance(axes, list | tuple) and len(axes) == len(tree):
         found = [_with_lanes(v, a, leaves) for v, a in zip(tree, axes, strict=True)]
         return _rebuilt(tree, found)
@@ -134,7 +134,7 @@ def _leaf(x: Any, axis: int, leaves: Mapped) -> Any:
     if isinstance(x, list | tuple):
         return _rebuilt(x, [_leaf(v, axis, leaves) for v in x])
     if isinstance(x, dict):
-        return {k: _leaf(v, axis, leaves) for k, v in x.items()}
+        return mapping_like(x, [_leaf(v, axis, leaves) for v in x.values()])
     if isinstance(x, NUMBERS):
         raise ShapeError(f"vmap: in_axes is {axis} for the number {x!r}, which has no lanes; in_axes=None shares it")
     if isinstance(x, np.ndarray):
@@ -167,7 +167,7 @@ def _as_tensors(tree: Any, name: str) -> Any:
     if isinstance(tree, list | tuple):
         return _rebuilt(tree, [_as_tensors(t, name) for t in tree])
     if isinstance(tree, dict):
-        return {k: _as_tensors(v, name) for k, v in tree.items()}
+        return mapping_like(tree, [_as_tensors(v, name) for v in tree.values()])
     if tree is None or isinstance(tree, Handle):
         return tree
     if isinstance(tree, (np.ndarray, *NUMBERS)):

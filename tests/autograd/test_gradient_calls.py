@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import threading
 from typing import Any
 
@@ -368,3 +369,23 @@ def test_a_gradient_that_comes_again_is_found_where_it_was_recorded(monkeypatch)
     assert found == [[19.0, [1.0, 4.0], [6.0, 16.0]]] * 3
     with pytest.raises(TypeError):
         values(w[1:], u)
+
+
+def _named(kind: Any) -> Any:
+    x = lt.asarray([1.0, 2.0])
+    return collections.defaultdict(list, a=x) if kind is collections.defaultdict else kind(a=x)
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, collections.defaultdict])
+def test_a_mapping_stays_what_it_is(kind: Any) -> None:
+    m = _named(kind)
+    for got in (
+        lt.grad(lambda q: (q["a"] ** 2).sum())(m),
+        lt.vmap(lambda q: q)(m),
+        lt.vmap(lambda q: q, in_axes=({"a": 0},))(m),
+        lt.vjp(lambda q: q, m)[0],
+    ):
+        assert type(got) is kind
+        assert [*got] == ["a"]
+        assert getattr(got, "default_factory", None) is getattr(m, "default_factory", None)
+    assert m["a"].tolist() == [1.0, 2.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import multiprocessing
 import os
 import random
@@ -323,3 +324,17 @@ def test_workers_end_at_an_interrupt_and_when_the_loop_is_killed(tmp_path):
 @pytest.mark.slow
 def test_a_hundred_interrupts_leave_nothing(tmp_path):
     interrupted(tmp_path, 100)
+
+
+def test_a_batch_of_mappings_has_their_class() -> None:
+    for sample in (
+        {"a": 1.0},
+        collections.OrderedDict(a=1.0),
+        collections.defaultdict(list, a=1.0),
+        collections.UserDict(a=1.0),
+    ):
+        got = lt.data.default_collate([sample, sample])
+        assert type(got) is type(sample)
+        assert got["a"].tolist() == [1.0, 1.0]
+        assert getattr(got, "default_factory", None) is getattr(sample, "default_factory", None)
+        assert sample["a"] == 1.0
