@@ -170,8 +170,8 @@ class Segment:
         tr.more = True
         new: dict[Slot, Slot] = tr.replayed.setdefault(self, {})
         whole = whole or any(self.hooks.values()) or bool(self.retained)
-        if whole and self.outputs.issuperset(new):
-            new.clear()  # it was short here before
+        if whole and new and next(iter(new.values())).step.op is EARLIER:
+            new.clear()  # one step stood for it here before
         if target in new:
             return new[target]
         if not whole and self.later is not None and self.residuals is not None:

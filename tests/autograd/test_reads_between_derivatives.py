@@ -181,6 +181,39 @@ def test_a_penalty_on_a_gradient_of_a_function_that_reads() -> None:
     assert w.grad is not None and w.grad.tolist() == [36.0, 288.0]
 
 
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("kept", ["result", "between", "loss", "nothing"])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_gradient_through_a_checkpoint_is_differentiated_after_reads_of_both(
+    depth: int, kept: str, eager: bool
+) -> None:
+    def second(call: Callable[..., Any], reads: bool) -> list[Any]:
+        w, x = (lt.tensor(np.array(v), requires_grad=True) for v in ([0.5, -0.3], [1.0, 0.7]))
+        h = x
+        for _ in range(depth):
+            h = call(lambda a: lt.tanh(a * w), h)
+        between = h * h
+        loss = between.sum()
+        held = {"result": h, "between": between, "loss": loss, "nothing": None}[kept]
+        del h, between
+        if reads:
+            loss.item()
+        (g,) = lt.autograd.grad(loss, [w], create_graph=True)
+        if reads:
+            g.tolist()
+        made = [v.tolist() for v in lt.autograd.grad((g * g).sum(), [w, x])]
+        assert held is None or held.size
+        return made
+
+    expected = second(lambda f, a: f(a), False)
+    if eager:
+        with lt.eager():
+            found = second(checkpoint, False)
+    else:
+        found = second(checkpoint, True)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_a_value_beside_a_checkpoint_may_be_asked_for_alone() -> None:
     """What a checkpoint depends on is known when its function is called again, so it is called."""
     a, b = (lt.tensor(v, requires_grad=True) for v in ([1.0, 2.0], [1.0, 3.0]))
