@@ -85,10 +85,11 @@ def grad_fn(self: Tensor) -> Backward | None:
 
 
 def _deep_copy(self: Tensor, memo: Any) -> Tensor:
-    """As `lazyt.Tensor` does it; the copy of a parameter is one."""
+    """As `lazyt.Tensor` does it; the copy of a parameter is one, without its gradient."""
     found: Tensor = _DEEP_COPY(self, memo)
     if parameter.is_made(self):
         parameter.mark(found)
+        found.grad = None
     return found
 
 

@@ -145,3 +145,11 @@ def test_layers_take_their_input_by_name(torch: Any, name: str, given: Any, shap
     layer = getattr(torch.nn, name)(*given).eval()
     x = torch.ones(shape)
     np.testing.assert_array_equal(layer(input=x).detach().numpy(), layer(x).detach().numpy())
+
+
+def test_a_deep_copy_of_a_parameter_has_no_gradient_as_in_pytorch(torch: Any) -> None:
+    m, leaf = torch.nn.Linear(2, 2), torch.ones(2, requires_grad=True)
+    (m(torch.ones(1, 2)).sum() + leaf.sum()).backward()
+    other = copy.deepcopy(m)
+    assert other.weight.grad is None and m.weight.grad.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert copy.deepcopy(leaf).grad.tolist() == [1.0, 1.0]
