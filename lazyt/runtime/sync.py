@@ -14,9 +14,10 @@ import numpy as np
 from lazyt import on_demand
 from lazyt.autograd.custom import drop_unused
 from lazyt.autograd.engine import consumed_on
+from lazyt.autograd.saved_segment import views_of
 from lazyt.autograd.track import has_graph
 from lazyt.backends.common.commit_flag import Receipt
-from lazyt.errors import SyncError, is_out_of_frames
+from lazyt.errors import OutOfMemory, SyncError, is_out_of_frames
 from lazyt.ir import dtypes
 from lazyt.runtime import memory
 from lazyt.runtime.computing import Snapshot, compute, differentiable
@@ -94,7 +95,7 @@ def sync(
     if tr.mode.inference:
         mark(tr)
     if tr.customs and not all(rule.freed for rule in tr.customs.values()):
-        drop_unused(tr, lambda: [*wanted_of(tr)[0], *(slot for slot, _ in extra)])
+        drop_unused(tr, lambda: [*_held(tr), *(slot for slot, _ in extra)])
     if pos.again and not extra:
         # NOTE: extents that come in turn, as lengths and batch sizes do, have a replay each.
         again = pos.again = pos.again.by_extents.get(tr.ext, pos.again)
@@ -105,7 +106,7 @@ def sync(
     if tr.pos.parent is None:
         return  # a handler of signals has synced meanwhile
     if tr.customs or tr.slot_hooks or tr.retained:
-        drop_unused(tr, lambda: [*wanted_of(tr)[0], *(slot for slot, _ in extra)])
+        drop_unused(tr, lambda: [*_held(tr), *(slot for slot, _ in extra)])
     # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
     # value of this trace must then find the value, because the trace's inputs may be overwritten.
     with holding:
@@ -176,6 +177,8 @@ def _after(
         raised = report.cause not in UNASKED
     elif not raised and asked is not None:
         own = None if asked._buffer is not None else failures.own_error(asked, report.cause, report.site)
+        if isinstance(own, OutOfMemory) and isinstance(error, OutOfMemory):
+            own = error  # the least that it names is that of all that is pending
         try:
             return None if own is None else failures.as_raised(own, report.cause)
         finally:
@@ -368,6 +371,12 @@ def give_up(holder: Holder) -> None:
             # NOTE: no call from here on.
             holder._buffer = data
             holder._slot = None
+
+
+def _held(tr: Trace) -> list[Slot]:
+    """The values that are held, those of views among them."""
+    slots, _, others = wanted_of(tr)
+    return [*slots, *(x for _, x in views_of(others))]
 
 
 def _run(tr: Trace, cause: str, site: Any = None) -> None:

@@ -374,6 +374,8 @@ class NoCode:
 
 @pytest.fixture
 def without_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planning as users have it: schedules are not checked, nothing is compiled."""
+    monkeypatch.setitem(general, "strict", False)
     for module in (kernel_rows, code_cache):
         monkeypatch.setattr(module, "compiled", lambda *_: NoCode())
 

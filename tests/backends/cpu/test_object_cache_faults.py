@@ -278,7 +278,7 @@ class _Refused(threading.Thread):
 @pytest.mark.parametrize("left", [0, 1])
 def test_without_threads_the_compile_goes_on_with_fewer(monkeypatch, tmp_path, left) -> None:
     monkeypatch.setattr(_Refused, "left", left)
-    monkeypatch.setattr(parallel_compile.threading, "Thread", _Refused)
+    monkeypatch.setattr(parallel_compile, "Helper", _Refused)
     monkeypatch.setenv("LAZYT_CACHE_DIR", str(tmp_path))
     # Step by step it would run by plans of one operation each, which other tests may have left behind.
     monkeypatch.setitem(general, "tiers", False)
@@ -297,7 +297,7 @@ def test_without_threads_the_compile_goes_on_with_fewer(monkeypatch, tmp_path, l
 
 def test_rows_are_sorted_by_whoever_is_there(monkeypatch) -> None:
     monkeypatch.setattr(_Refused, "left", 1)
-    monkeypatch.setattr(sorting.threading, "Thread", _Refused)
+    monkeypatch.setattr(sorting, "Helper", _Refused)
     done: list[slice] = []
     sorting._together([slice(i, i + 1) for i in range(5)], done.append)
     assert sorted(s.start for s in done) == [0, 1, 2, 3, 4]

@@ -20,7 +20,7 @@ from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cuda import driver_api
 from lazyt.backends.cuda.graph_nodes import KernelNode, Product
 from lazyt.nn import functional as F
-from lazyt.runtime import plan_cache, sync as syncing
+from lazyt.runtime import computing, plan_cache
 from tests.support.cuda.fake import FakeDriver, FakeFailure, FakeStream, installed
 from tests.support.cuda.shim import compiler
 
@@ -57,7 +57,7 @@ def test_a_graph_runs_with_the_arguments_of_each_call(gpu: FakeDriver) -> None:
 
 @contextlib.contextmanager
 def plans_looked_for() -> Iterator[mock.Mock]:
-    with mock.patch.object(syncing, "find_plan", wraps=syncing.find_plan) as found:
+    with mock.patch.object(computing, "find_plan", wraps=computing.find_plan) as found:
         yield found
 
 

@@ -406,7 +406,7 @@ def test_no_memory_leaves_everything_pending(gpu: FakeDriver) -> None:
     gpu.limit = gpu.used
     with pytest.raises(lt.OutOfMemory, match="cuda:0: no memory for 4,000 bytes"):
         y.numpy()
-    assert gpu.freed_cache == 1
+    assert gpu.freed_cache == 2  # what depends on nothing that failed is tried by itself
     assert y.is_pending
     gpu.limit = 1 << 30
     np.testing.assert_array_equal(y.numpy(), x.numpy() * 2 + 1)
