@@ -117,8 +117,8 @@ def inner_lock(lock: Any, place: int = INNER) -> Any:
 
 def is_held(place: int) -> bool:
     """Whether this thread holds a lock of this place in the order, or a later one."""
-    # NOTE: to copy a dictionary is one step; another thread may add locks.
-    for reference, at in list(_inner.data.items()):  # type: ignore[attr-defined] # by weak references
+    # NOTE: to copy a dictionary is one step; another thread may add locks, and the collector may take some away.
+    for reference, at in _inner.data.copy().items():  # type: ignore[attr-defined] # by weak references
         lock = reference() if at >= place else None
         if lock is not None and lock._is_owned():
             return True

@@ -21,6 +21,8 @@ checked again under every other binding); a scope can record those reads (`looke
 from __future__ import annotations
 
 import math
+from functools import reduce
+from operator import mul
 from typing import TYPE_CHECKING
 
 from lazyt.errors import LazytInternalError
@@ -514,10 +516,7 @@ def guarded(a: int | Dim) -> int:
 
 def product(dims: Iterable[int | Dim]) -> int | Dim:
     """The product of extents; 1 when there is none."""
-    n: int | Dim = 1
-    for d in dims:
-        n = n * d
-    return n
+    return reduce(mul, dims, 1)
 
 
 def named(a: int | Dim) -> int | Dim:

@@ -178,7 +178,7 @@ def _after(
     elif not raised and asked is not None:
         own = None if asked._buffer is not None else failures.own_error(asked, report.cause, report.site)
         if isinstance(own, OutOfMemory) and isinstance(error, OutOfMemory):
-            own = error  # the least that it names is that of all that is pending
+            own.args = error.args  # the least that it names is that of all that is pending
         try:
             return None if own is None else failures.as_raised(own, report.cause)
         finally:

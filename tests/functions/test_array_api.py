@@ -217,11 +217,16 @@ def test_what_is_no_number_is_refused_by_name(array):
     [lambda: lt.ones((1 << 31, 1 << 31, 4)), lambda: lt.zeros(1 << 61), lambda: lt.arange(1 << 63),
      lambda: lt.eye(1 << 32), lambda: lt.broadcast_to(lt.ones(1), (1 << 40, 1 << 30)),
      lambda: lt.ones((1 << 20, 1)) * lt.ones((1, 1 << 44)),
-     lambda: lt.tile(lt.ones(1 << 20), (1 << 50,)), lambda: lt.pad(lt.ones(3), (1 << 62, 1 << 62))],
+     lambda: lt.tile(lt.ones(1 << 20), (1 << 50,))],
 )  # fmt: skip
 def test_a_size_that_no_address_reaches_is_refused_when_recorded(make):
     with lt.no_sync(), pytest.raises(ShapeError, match=r"is \d{19,} bytes, more than 9223372036854775807 at most"):
         make()
+
+
+def test_widths_of_a_pad_that_no_memory_holds_are_refused_when_recorded():
+    with lt.no_sync(), pytest.raises(lt.OutOfMemory, match=r"pad: extents or widths \(4611686018427387904, "):
+        lt.pad(lt.ones(3), (1 << 62, 1 << 62))
 
 
 def test_sizes_up_to_there_may_be_recorded():

@@ -17,6 +17,7 @@ import pytest
 import lazyt as lt
 from lazyt import nn, optim
 from lazyt.backends.cpu import code_cache, kernel_rows
+from lazyt.config import general
 from lazyt.runtime import division, plan_cache, subprograms
 from lazyt.runtime.liveness import wanted_of
 from lazyt.tracing import shape_inference
