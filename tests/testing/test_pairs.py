@@ -27,7 +27,7 @@ def sample(minutes: float) -> None:
 
 
 def test_a_sample_of_all_pairs_has_the_gradients_of_numpy() -> None:
-    sample(0.8)
+    sample(0.6)
 
 
 @pytest.mark.slow
