@@ -53,7 +53,7 @@ class Parts:
         self.groups: dict[Gradient, list[Slot]] = {}
         self.origins: dict[Slot, Slot] = {}  # a synced value as it is met -> made again on this trace
         self.through: set[Slot] = set()
-        self.numbers: dict[Step, int] = {}
+        self.places: dict[Step, Place] = {}  # of steps that repeat others: their segments, and where those stand there
         self.barriers: set[Step] = set()
         self.done: set[Step] = set()
         self.read: dict[Step, Sequence[Slot]] = {}
@@ -80,7 +80,7 @@ class Parts:
         return self.totals
 
     def _place(self, s: Step) -> Place:
-        return self.numbers.get(s, math.inf), s.index
+        return self.places.get(s) or (math.inf, s.index)
 
     def _add(self, slot: Slot, ct: Handle) -> None:
         before = self.pending.get(slot)
@@ -120,11 +120,12 @@ class Parts:
             self._want(m, [s])
         # NOTE: the oldest last, for a later segment has values of earlier ones.
         for segment, slots in sorted(tr.replayed.items(), key=lambda item: -item[0].number):
-            for x in slots.values():
-                self.numbers[x.step] = segment.number
+            for before, x in slots.items():
+                # NOTE: by the order of that trace: values are repeated as they are asked for, the last ones first.
+                place = self.places[x.step] = (segment.number, before.step.index)
                 if x.step.op is KNOWN:
                     # What a kept value is the result of stands where that does, too.
-                    self.numbers[x.step.operands[0].step] = segment.number
+                    self.places[x.step.operands[0].step] = place
         steps = {s for s in tr.customs if not self.through.isdisjoint(s.slots)}
         steps |= {x.step for x, hooks in tr.slot_hooks.items() if hooks and x in self.through}
         self.barriers |= steps - self.done
