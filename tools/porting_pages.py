@@ -152,6 +152,8 @@ Results are pending until something reads them, as all of lazyt's. What stays la
   float64. So where PyTorch asks for one dtype (`scatter_add`, `index_add`, `isclose`), one kind of dtype is enough;
 - more is computed: products of two dtypes, means, norms and activations of integers, slices with a negative step;
 - random bits are not PyTorch's, and `torch.save` keeps states, not whole models;
+- a hook or `retain_grad` on a view that an in-place method then writes gets the gradient of the value before the write.
+  PyTorch drops it, as the view has another history after the write;
 - `x.add_(y)` of unsigned integers takes no wider ones, and `x.t_()`, `x.transpose_(0, 1)`, `x.squeeze_()` and
   `x.unsqueeze_(0)` are not there: write `x = x.t()`.
 
