@@ -260,7 +260,7 @@ class Segment:
                 new[x] = known
 
     def _tracked(self, tr: Trace, s: Step, operand: Slot) -> Step:
-        """What s was: the identity of its record; the value alone where nothing asks for gradients by that."""
+        """The step that stands for s: the identity of its record, or its value where no gradient is asked for by it."""
         record = self.tracked.get(s)
         meta = None if record is None else record()
         if meta is None:

@@ -93,7 +93,7 @@ def _beside(name: str, a: ArrayLike, bins: Any, weights: Any = None, result: Any
 
 
 def _edges(name: str, bins: Any) -> Any:
-    """How many bins, or their edges."""
+    """The number of bins, or their edges."""
     bins = _number(bins)
     return _count(name, bins) if isinstance(bins, int | np.integer) else tensor(bins, result=dtypes.float64)
 

@@ -301,7 +301,7 @@ def _placed(text: str | None, tensors: dict[str, Tensor]) -> Any:
 
 
 def _depth(text: str) -> int:
-    """How deep the lists of a text of JSON are nested."""
+    """The depth to which the lists of a text of JSON are nested."""
     brackets = re.sub(r'"(?:[^"\\]|\\.)*"|[^\[\]"]', "", text)
     return max(itertools.accumulate((1 if c == "[" else -1 for c in brackets), initial=0))
 

@@ -40,7 +40,7 @@ FRAMES = 6
 MOST_GROUPS = 256
 # What is done twice in a row is done each time.
 TWICE = 2
-# So many calls in a row may have arguments that are new, before the function is called plainly for a while.
+# Calls in a row that may have arguments that are new, before the function is called plainly for a while.
 FRESH = 32
 # So often what the function reads may be found to have changed, before it is only called.
 CHANGES = 16

@@ -161,7 +161,7 @@ class _Given:
 
 
 def with_marks(out: Any, given: Arguments) -> Any:
-    """What a function returned, with marks for containers among its arguments."""
+    """The result of a function, with marks for containers among its arguments."""
     if (n := given.containers.get(id(out))) is not None:
         return _Given(n)
     return _mapped(with_marks, out, given)
@@ -209,7 +209,7 @@ def refusal_of_result(out: Any, known: Any) -> str:
 
 
 def difference(before: KnownCall, now: KnownCall) -> str:
-    """What differs between two recordings of the same steps; '' if nothing."""
+    """The first kind of difference between two recordings of the same steps; '' if there is none."""
     if repr(before.scalars) != repr(now.scalars):
         return "numbers"
     made = [[h._buffer for _, h in c.constants] for c in (before, now)]

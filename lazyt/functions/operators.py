@@ -99,7 +99,7 @@ def _is_operand(x: Any) -> bool:
 
 
 def _is_written(x: Any) -> bool:
-    """As `_is_operand`, of an in-place operator: NotSupportedError where the result would be another object."""
+    """Whether this is an operand of an in-place operator; NotSupportedError for a subclass of NumPy's arrays."""
     refuse_foreign(x)
     return isinstance(x, _OPERANDS)
 

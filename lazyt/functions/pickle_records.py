@@ -113,7 +113,7 @@ class Interpreter:
         self.push(Global(module, name))
 
     def marked(self) -> list[Any]:
-        """What stands above the last mark, which is taken away."""
+        """Remove the last mark and return the items above it."""
         items, self.stack = self.stack, self.below.pop()
         return items
 

@@ -36,7 +36,7 @@ def _extreme(kind: str, of: Callable[[int, int], int], a: int | Dim, b: int | Di
 
 
 def made_of(kind: object, a: int | Dim, *b: int | Dim) -> int | Dim:
-    """What an atom of this kind, made of these extents, is equal to."""
+    """The extent that an atom of this kind, made of these extents, is equal to."""
     match kind:
         case "sum":
             return named(a)
@@ -52,7 +52,7 @@ def made_of(kind: object, a: int | Dim, *b: int | Dim) -> int | Dim:
 
 
 def prefix_sums(parts: Sequence[int | Dim]) -> list[int | Dim]:
-    """Where each of the parts begins that lie end to end, and where the last one ends.
+    """The offsets of parts that lie end to end, and the end of the last one.
 
     Of n different parts these would be n sums of up to n terms. So eight of them get a name, and eight of those:
     `s0 + ... + s8 --> sum(s0 + ... + s7) + s8`. Each sum has about 8 terms a level then.

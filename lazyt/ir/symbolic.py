@@ -550,7 +550,7 @@ def atoms_of(some: Iterable[int | Dim], known: Container[int] = ()) -> list[int]
 
 
 def compound(a: Dim, known: Container[int] = ()) -> list[int]:
-    """Those of them that are no symbols and offsets."""
+    """The atoms of an extent that are made of others."""
     return [n for n in atoms_of((a,), known) if a.scope.operands(n)]
 
 

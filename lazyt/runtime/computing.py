@@ -30,7 +30,7 @@ else:
 
 
 def differentiable(tr: Trace, wanted: Sequence[Slot], others: Sequence[Holder] = ()) -> Segment | None:
-    """What a later backward through these values will need, and through views; None when none goes through them."""
+    """The segment that a later backward through these values and views needs; None if none goes through them."""
     graphs = graphs_of(wanted, others)
     return make_segment(tr, graphs, consumed_on(tr)) if graphs else None
 

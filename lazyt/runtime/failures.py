@@ -1,4 +1,4 @@
-"""Which steps of a trace an error of a sync belongs to, so that what none of them leads to can be computed.
+"""The steps of a trace that an error of a sync belongs to, so that values which depend on none are computed.
 
 An error names the recorded operation that it comes from (`errors.recorded_of`). Where it does not, because planning or
 code generation raised it for some node, the step is found by halves: of the steps that lead to what is wanted the first

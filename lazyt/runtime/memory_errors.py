@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lazyt.ir.passes.schedule import Schedule
 
     class Planned(Protocol):
-        """What is asked of a plan here."""
+        """The parts of a plan that are read here."""
 
         schedule: Schedule
 

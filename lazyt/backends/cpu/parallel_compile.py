@@ -65,7 +65,7 @@ class Making:
                 self._todo.put((-len(text), text))
 
     def start(self, lanes: int) -> None:
-        """Start so many threads, or fewer where the system has no more or there is little memory.
+        """Start this number of threads, or fewer where the system has no more or there is little memory.
 
         None where this thread is inside llvmlite (it handles a signal there): they would wait for it.
         """

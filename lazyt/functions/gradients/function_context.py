@@ -129,7 +129,7 @@ class FunctionCtx:
         self._to_save, self._to_save_forward = (), None
 
     def _watch_dirty(self) -> None:
-        """What was saved of the inputs that `forward` wrote is known to have been written up to now."""
+        """Take the present versions of saved inputs that `forward` wrote as those that were saved."""
         for place, x in self._dirty_saved:
             self._kept.watch(place, x)
         self._dirty, self._plain, self._dirty_saved = (), (), []

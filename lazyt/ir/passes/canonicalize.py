@@ -145,7 +145,7 @@ class _Canonicalizer:
             self.real[n] = self._sized(found, n.shape)
 
     def _sized(self, x: Node, shape: g.Shape) -> Node:
-        """What takes the place of a value of this shape: an extent that is a number there is one here.
+        """The replacement of a value of this shape: an extent that is a number there is one here.
 
         NOTE: a stored copy has symbols for all extents, and rewrites ask whether an extent is 1 always.
         """

@@ -255,7 +255,7 @@ class _Form:
         return found
 
     def _known_of_atoms(self) -> Hashable:
-        """Of the extents' atoms, numbered as they were met: sizes, and what is known of them.
+        """Sizes of the extents' atoms, numbered by first use, and the facts that the plan relies on.
 
         NOTE: what an atom is made of counts where that is in extents too. Extents nest as deep as a program is long.
         """

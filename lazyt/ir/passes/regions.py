@@ -110,7 +110,7 @@ def united(scope: Scope | None, regions: Iterable[Region], steps: Sequence[Exten
 
 
 def normal(scope: Scope | None, a: Extent) -> Extent:
-    """What is equal to `a` for every binding of the plan, one for all."""
+    """The normal form of `a`: one for all extents that are equal for every binding of the plan."""
     return a if scope is None else scope.normal(a)
 
 

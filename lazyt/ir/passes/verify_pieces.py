@@ -49,7 +49,7 @@ def _need(kernel: k.Kernel, cond: bool, why: str) -> None:
 
 
 def _need_whole(kernel: k.Kernel, x: Operand, piece: Piece, made: Sequence[Region]) -> None:
-    """What a piece reads of scratch memory is inside of it, and all of that was written."""
+    """Require that a piece reads scratch memory inside its bounds, and that all of it was written."""
     assert isinstance(x.source, Scratch)
     count = x.source.count
     steps = {s for region in made for s, _ in region.axes if isinstance(s, int)}

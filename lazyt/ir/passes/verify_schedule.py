@@ -198,7 +198,7 @@ class _Verifier:
                 yield a.buffer, self.region(a, extents)
 
     def region(self, a: AccessArg, extents: Sequence[int | Dim]) -> Region | None:
-        """What an access stores; None where it stores an element twice.
+        """The region that an access stores; None where it stores an element twice.
 
         NOTE: two axes may have one stride for some sizes, where one of them has one element.
         """
