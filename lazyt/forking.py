@@ -3,8 +3,8 @@
 A child has one thread, the one that forked. What another thread held when the process was copied nobody releases there.
 `functools.cached_property` has such a lock in Python 3.11, one for all objects of a class: the one here has none.
 
-Locks have an order: `SYNC` before `RUN` before `POOL` before `LOADER` before the others, before llvmlite's own. A
-thread takes them in this order. But a signal handler, a finalizer or a callback of a weak reference runs wherever the
+Locks have an order: that of the backends' names, `SYNC`, of plans, `RUN`, `POOL`, of machine code, `LOADER`, the others,
+llvmlite's own. A thread takes them in this order (tests/support/lock_order.py watches it). But a signal handler, a finalizer or a callback of a weak reference runs wherever the
 thread is, and may ask for one that comes before what the thread holds. If it waited for another thread then, that
 thread might wait for the first: it is refused (`OrderedLock`). So are the threads that compile (`Helper`), for which
 the thread that started them waits.
@@ -24,7 +24,7 @@ from lazyt.interrupts import uninterrupted
 
 __all__ = ["Helper", "OrderedLock", "cached_property", "inner_lock", "is_held", "process_lock"]
 
-SYNC, RUN, POOL, LOADER, INNER, FOREIGN = range(6)
+NAMES, SYNC, PLANS, RUN, POOL, CODE, LOADER, INNER, FOREIGN = range(9)
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     from functools import cached_property
@@ -125,9 +125,9 @@ def is_held(place: int) -> bool:
     return False
 
 
-def process_lock() -> threading.RLock:
+def process_lock(place: int = INNER) -> threading.RLock:
     """A reentrant lock for as long as the process lives: a signal handler may come back to its holder."""
-    lock: threading.RLock = inner_lock(threading.RLock())
+    lock: threading.RLock = inner_lock(threading.RLock(), place)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined] # as in the stdlib
     return lock

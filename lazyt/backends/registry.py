@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from lazyt.backends import plugins
 from lazyt.config import HOST
 from lazyt.errors import DeviceError
-from lazyt.forking import process_lock
+from lazyt.forking import NAMES, process_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ _FACES = "lazyt.device_modules"
 before_removing: list[Callable[[str], None]] = []
 # The contexts in which a plugin of this name is loaded.
 around_loading: list[Callable[[str], AbstractContextManager[None]]] = []
-_lock = process_lock()
+_lock = process_lock(NAMES)
 # The plugins that were unregistered: naming their devices does not load them again.
 _removed: set[str] = set()
 

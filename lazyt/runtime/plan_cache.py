@@ -21,7 +21,7 @@ from lazyt import on_demand
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.registry import backends, loaded
 from lazyt.config import HOST, general as settings
-from lazyt.forking import process_lock
+from lazyt.forking import PLANS, process_lock
 from lazyt.ops.joining import CONCAT, STACK
 from lazyt.ops.residuals import PULL
 from lazyt.runtime import cache_miss, first_run, memory
@@ -75,7 +75,7 @@ SHARED = "pack_shared"
 # A plan that computes more than is wanted is still used when the rest is at most a twentieth of the bytes.
 LITTLE = 20
 
-_lock = process_lock()
+_lock = process_lock(PLANS)
 
 Wanted = tuple[tuple[int, int], ...]
 # The plans for other devices than the host's, wherever they are kept: they end with their backend.

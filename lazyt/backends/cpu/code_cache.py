@@ -18,12 +18,12 @@ from lazyt.backends.cpu.engine import (
 )
 from lazyt.backends.cpu.flags import variant
 from lazyt.config import general as settings
-from lazyt.forking import process_lock
+from lazyt.forking import CODE, process_lock
 from lazyt.ir import kernel as k
 
 # Machine code is kept while some plan uses it.
 _kernels: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
-_lock = process_lock()
+_lock = process_lock(CODE)
 
 
 class Compiled:

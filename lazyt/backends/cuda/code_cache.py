@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt.backends.cuda.codegen.emit import arguments, program
 from lazyt.backends.cuda.codegen.mapping import shared_bytes
 from lazyt.backends.cuda.flags import variant
-from lazyt.forking import process_lock
+from lazyt.forking import CODE, process_lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lazyt.backends.cuda.device import Device
     from lazyt.ir import kernel as k
 
-_lock = process_lock()
+_lock = process_lock(CODE)
 # Code lives as long as some plan uses it.
 _functions: weakref.WeakValueDictionary[tuple[int, str, Mapping], Function] = weakref.WeakValueDictionary()
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import lazyt as lt
+from tests.support.lock_order import watched_locks
+from tests.support.plans import forget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,6 +92,14 @@ def test_bits_do_not_depend_on_the_number_of_threads(program: Callable[[], list[
     for threads in COUNTS:
         for x, y in zip(values(program, threads), want, strict=True):
             np.testing.assert_array_equal(x, y, err_msg=f"{threads} threads")
+
+
+@pytest.mark.parametrize("program", [reductions, library_calls, products, training])
+def test_locks_are_taken_in_their_order(program: Callable[[], list[lt.Tensor]]) -> None:
+    forget()
+    with watched_locks() as found:
+        values(program, 3)
+    assert not found, found[0]
 
 
 @pytest.mark.slow
