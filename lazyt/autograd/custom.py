@@ -96,6 +96,9 @@ class Rule:
         """The tangents of the step's results, of those of its inputs; None where the rule is for reverse mode alone."""
         return None
 
+    def check(self) -> None:
+        """Raise NotSupportedError where no cotangent can go through."""
+
     def free(self) -> None:
         """A backward without retain_graph went through: let go of what was kept for it."""
         self.kept.clear()

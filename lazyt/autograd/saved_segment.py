@@ -153,6 +153,9 @@ class Segment:
 
     def check(self, reach: Reach) -> None:
         """Raise AutogradError if what this backward needs was freed or overwritten."""
+        for step in reach.steps:
+            if step.op is CUSTOM:
+                self.customs[step].check()
         for x, s, i in saved_slots(reach.steps):
             if s in self.consumed:
                 raise refuse_second_time(s)

@@ -259,6 +259,9 @@ class _Closed(Rule):
         super().__init__(Kept(()))
         self.refuse = _refused(step, "a custom function")
 
+    def check(self) -> None:
+        self.refuse(())
+
     def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
         self.refuse(cts)
         raise AssertionError("it is refused")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import numpy as np
 import pytest
 
@@ -235,10 +236,17 @@ def test_rules_for_reverse_mode_alone() -> None:
         lt.jvp(lambda x: f(x) * 2, (lt.asarray(X),), (lt.asarray(V),))
     close(lt.vmap(lt.grad(lambda x: f(x) * 3))(lt.asarray(X)), np.full(4, 6.0))
     close(lt.jacrev(f)(lt.asarray(X)), 2 * np.eye(4))
-    with pytest.raises(
-        NotSupportedError, match=r"from outside a vmap through a custom function inside it \(recorded at"
-    ):
+    refused = r"from outside a vmap through a custom function inside it \(recorded at"
+    with pytest.raises(NotSupportedError, match=refused):
         lt.grad(lambda x: lt.vmap(f)(x).sum())(lt.asarray(X))
+    # Behind a sync it is refused too: there the values of a lane are not kept.
+    for mode in (lt.eager, contextlib.nullcontext):
+        x = lt.asarray(X).requires_grad_()
+        with mode():
+            loss = lt.vmap(f)(x).sum()
+        loss.item()
+        with pytest.raises(NotSupportedError, match=refused):
+            loss.backward()
     _y, t = lt.jvp(lambda x: f(lt.asarray(X)) * x, (lt.asarray(V),), (lt.asarray(V),))
     close(t, X * V)
 
