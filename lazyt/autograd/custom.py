@@ -114,6 +114,14 @@ def inputs_of(step: Step) -> Sequence[Any]:
     return step.operands[step.statics[0] :]
 
 
+def sources_of(step: Step) -> Sequence[Any]:
+    """The values that a custom step's results depend on; none where a checkpoint does not know them, behind a sync.
+
+    A checkpoint has no inputs. Its second pass finds out what cotangents go on to, and its results have a graph here.
+    """
+    return inputs_of(step) or [x for x in step.operands if x.requires_grad]
+
+
 def custom_step(tr: Trace, results: Sequence[Slot], inputs: Sequence[Slot], rule: Rule) -> Step:
     """Record the step; the results have gradients from here on."""
     s = special_step(tr, CUSTOM, (*results, *inputs), (len(results),), (), lambda: results)

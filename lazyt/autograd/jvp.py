@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
-from lazyt.autograd.custom import inputs_of
+from lazyt.autograd.custom import inputs_of, sources_of
 from lazyt.autograd.reachability import Reach, reach_of, refuse_again
 from lazyt.autograd.saved_segment import Passed, link_synced
-from lazyt.autograd.track import TRACK
+from lazyt.autograd.track import CUSTOM, TRACK
 from lazyt.autograd.vjp_step import special_step
 from lazyt.errors import NotSupportedError
 from lazyt.ops.definition import OpDef
@@ -211,8 +211,23 @@ class Linear:
 
 def others_lead_to(tr: Trace, values: Sequence[Handle], records: Sequence[Gradient]) -> bool:
     """Whether values can be differentiated by anything but what these records are of."""
-    reach = reach_of([slot_of(tr, y) for y in values])
-    return bool(reach.synced) or any(_foreign(m, records) for m in _metas(tr, reach))
+    return _is_of_others(tr, reach_of([slot_of(tr, y) for y in values]), records)
+
+
+def _is_of_others(tr: Trace, reach: Reach, records: Sequence[Gradient]) -> bool:
+    todo, met = [reach], set[Step]()
+    while todo:
+        r = todo.pop()
+        if r.synced or any(_foreign(m, records) for m in _metas(tr, r)):
+            return True
+        for s in r.steps:
+            if s.op is CUSTOM and s not in met:
+                met.add(s)
+                behind = sources_of(s)
+                if not behind:
+                    return True
+                todo.append(Reach(behind, None))
+    return False
 
 
 def close(records: Sequence[Gradient]) -> None:
@@ -260,6 +275,7 @@ def _pushed(
     else:
         pairs = [*zip(f.primals, ts, strict=True)]
     others = any(_foreign(m, f.records) for m in versions if not m.closed) or any(t.requires_grad for t in ts)
+    others = others or (any(s.op is CUSTOM for s in reach.steps) and _is_of_others(tr, reach, f.records))
     if known:
         pairs += [(slot_of(tr, x), slot_of(tr, t)) for x, t in known]
         # NOTE: a rule computes tangents of the inputs as they are tracked, by which nobody else differentiates.
@@ -277,13 +293,12 @@ def _customs(tr: Trace, outs: Sequence[Slot], records: Sequence[Gradient]) -> li
     while todo:
         steps = [x.step for x in Reach(todo).barriers if x.step not in found]
         found.update(dict.fromkeys(steps))
-        todo = [x for s in steps for x in inputs_of(s)]
+        todo = [x for s in steps for x in sources_of(s)]
 
     def depends(s: Step) -> bool:
-        # NOTE: a checkpoint has no inputs: what it depends on is found out when it is called again.
-        reach = Reach(inputs_of(s), None)
+        reach = Reach(sources_of(s), None)
         # NOTE: a value that was synced is known by its record alone.
         found = [*_metas(tr, reach), *(m for x in reach.synced if (m := _record(tr, x)) is not None)]
-        return not inputs_of(s) or any(not _foreign(m, records) for m in found)
+        return not sources_of(s) or any(not _foreign(m, records) for m in found)
 
     return sorted(filter(depends, found), key=lambda s: s.index)

@@ -135,7 +135,8 @@ class Parts:
         """The steps from which something wanted is reached; Python functions of the others are not called."""
         wanted = {x for group in self.groups.values() for x in group}
         found: set[Step] = set()
-        for s in sorted({x.step for x in self.through}, key=self._place):
+        # NOTE: a kept value stands where what it is the result of does, and comes behind it.
+        for s in sorted({x.step for x in self.through}, key=lambda s: (self._place(s), s.index)):
             before = s.operands if s.op is not CUSTOM else inputs_of(s)
             unknown = s.op is CUSTOM and not before
             before = (*before, *(self.origins[x] for x in s.slots if x in self.origins))

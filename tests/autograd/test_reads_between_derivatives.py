@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -173,6 +174,54 @@ def test_a_derivative_is_that_of_the_function_without_a_read(
         assert where in REFUSED and REFUSED[where] in refused, refused
         return
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-10)
+
+
+class _Square(lt.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return g * x * 2
+
+
+def _hooked(x: Any) -> Any:
+    y = x * x
+    y.register_hook(lambda g: g * 2)
+    return y
+
+
+ORIGINS: dict[str, F] = {
+    "function": _Square.apply, "hook": _hooked, "checkpoint": lambda x: checkpoint(lambda v: v * v, x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["grad", "vjp", "autograd.grad", "hessian", "jvp"])
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_a_derivative_by_a_value_that_a_function_of_pythons_made(origin: str, form: str) -> None:
+    def both(where: str, eager: bool) -> list[Any]:
+        x = _array(X).requires_grad_()
+        with lt.eager() if eager else contextlib.nullcontext():
+            u = ORIGINS[origin](x * 1.0)
+            made = FORMS[form](lambda v: _reading(v, _array(OUTER), where))(u)
+            loss = (made * made + u).sum()
+            if where != "nothing":
+                loss.item()
+        loss.backward()
+        assert x.grad is not None
+        return [made.tolist(), x.grad.tolist()]
+
+    expected = both("nothing", False)
+    for where in ("before", "between", "after", "of the outer value", "nothing"):
+        try:
+            found = both(where, where == "nothing")
+        except lt.NotSupportedError as e:
+            assert form in FORWARD and "jvp" in str(e), e  # noqa: PT017 - other cases are not refused
+            continue
+        np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-10, err_msg=where)
 
 
 def test_a_penalty_on_a_gradient_of_a_function_that_reads() -> None:
