@@ -110,6 +110,7 @@ FLAGS = (
     Flag("adopt", "general cpu", "NumPy's results are copied"),
     Flag("rebind", "cpu", "bindings for new extents are always computed in full"),
     Flag("place", "cpu", "the system places worker threads"),
+    Flag("optimize", "cpu", "machine code is generated as fast as LLVM can: compiling takes half as long"),
     Flag("ahead", "cpu", "kernels are compiled one after another"),
     Flag("graphs", "cpu", "no CUDA graphs"),
     Flag("keep", "cuda", "a GPU's rows are read again in each stage"),

@@ -41,8 +41,8 @@ GENERATION_OBJECTS = 128
 # NOTE: an object takes two mappings of memory, of which Linux gives a process 65,530; LLVM ends the process without.
 MAX_OBJECTS = 1 << 14
 RECOUNT = MAX_OBJECTS // 4  # objects loaded before they are counted again
-# NOTE: never 0: that code generator aborts the process on <32 x float>.
-OPT_LEVEL = 2
+# NOTE: 0 is for searches alone: that code generator has ended the process on <32 x float>.
+OPT_LEVEL = 2 if switches["optimize"] else 0
 
 
 @dataclass

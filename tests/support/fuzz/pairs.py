@@ -1,7 +1,8 @@
 """`python -m tests.support.fuzz.pairs`: every pair of operations, and every pair of features, or a sample of them.
 
 Without `--minutes` each pair is visited once. With it, half of the time goes to each kind, from a place that `--seed`
-gives. Memory begins as NaN, and plans are verified after each pass.
+gives. Memory begins as NaN, plans are verified after each pass, and code is compiled without
+optimization, which is most of the time else.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import random
 import sys
 
-DEBUG = "poison,verify,no-stored"
+DEBUG = "poison,verify,no-stored,no-optimize"
 
 
 def main(arguments: list[str] | None = None) -> int:
