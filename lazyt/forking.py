@@ -3,11 +3,11 @@
 A child has one thread, the one that forked. What another thread held when the process was copied nobody releases there.
 `functools.cached_property` has such a lock in Python 3.11, one for all objects of a class: the one here has none.
 
-Locks have an order: that of the backends' names, `SYNC`, of plans, `RUN`, `POOL`, of machine code, `LOADER`, the others,
-llvmlite's own. A thread takes them in this order (tests/support/lock_order.py watches it). But a signal handler, a finalizer or a callback of a weak reference runs wherever the
-thread is, and may ask for one that comes before what the thread holds. If it waited for another thread then, that
-thread might wait for the first: it is refused (`OrderedLock`). So are the threads that compile (`Helper`), for which
-the thread that started them waits.
+Locks have an order: `NAMES` of backends, `SYNC`, `PLANS`, `RUN`, `POOL`, `CODE`, `LOADER`, the others, llvmlite's own.
+A thread takes them in this order (tests/support/lock_order.py watches it). But a signal handler, a finalizer or a
+callback of a weak reference runs wherever the thread is, and may ask for one that comes before what the thread holds.
+If it waited for another thread then, that thread might wait for the first: it is refused (`OrderedLock`). So are the
+threads that compile (`Helper`), for which the thread that started them waits.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from lazyt.ops import catalog  # noqa: F401 - the table is whole
 from lazyt.ops.definition import OPS
+from lazyt.testing.seeds import Coverage
 from lazyt.testing.statements import Stopped
 from tests.support import dual_numbers as dual
 from tests.support.fuzz import feature_pairs, operation_pairs
@@ -18,21 +20,27 @@ from tests.support.fuzz import feature_pairs, operation_pairs
 TOP = Path(__file__).resolve().parents[2]
 
 
-def sample(minutes: float) -> None:
-    """Run the search for so long, from a seed that its output says."""
-    command = [sys.executable, "-m", "tests.support.fuzz.pairs", "--minutes", str(minutes)]
-    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=minutes * 60 + 600, check=False)
-    print(done.stdout)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+@pytest.mark.parametrize("seed", range(11, 44_000, 4_000))
+def test_a_pair_of_operations_has_the_gradients_of_numpy(seed: int) -> None:
+    writer = operation_pairs.Program(seed)
+    with contextlib.suppress(Stopped):
+        failure = operation_pairs.OperationPairs().run(seed, writer, Coverage())
+        assert failure is None, f"{writer.lines}: {failure.message}"
 
 
-def test_a_sample_of_all_pairs_has_the_gradients_of_numpy() -> None:
-    sample(0.6)
+@pytest.mark.parametrize("seed", range(7, 3_000, 600))
+def test_a_pair_of_features_has_the_gradients_of_dual_numbers(seed: int) -> None:
+    writer = feature_pairs.Program(seed)
+    with contextlib.suppress(Stopped):
+        failure = feature_pairs.check_features(writer.lines)
+        assert failure is None, f"{writer.lines}: {failure.message}"
 
 
 @pytest.mark.slow
-def test_a_larger_sample_of_all_pairs_has_the_gradients_of_numpy() -> None:
-    sample(5.0)
+def test_a_sample_of_all_pairs_has_the_gradients_of_numpy() -> None:
+    command = [sys.executable, "-m", "tests.support.fuzz.pairs", "--count", "256", "--seed", "1000"]
+    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
 def test_every_differentiable_operation_is_in_a_pair() -> None:

@@ -509,7 +509,8 @@ def _regime(lines: Sequence[str], code: Any, want: Slope, m: Mode) -> tuple[str,
         with lt.no_grad():
             for x, _, _ in leaves.made:
                 if x.grad is not None:
-                    x -= RATE * x.grad
+                    # NOTE: far from where they began, references of special functions lose their digits.
+                    x -= lt.clip(RATE * x.grad, -0.1, 0.1)
         values = [np.array(x.detach().numpy()) for x, _, _ in leaves.made]
         moved = slope(lines, space_for, leaves.moved(values))
         value, grads, asked = _turn(code, leaves, m, read=True)
