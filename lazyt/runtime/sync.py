@@ -14,6 +14,7 @@ import numpy as np
 from lazyt import on_demand
 from lazyt.autograd.custom import drop_unused
 from lazyt.autograd.engine import consumed_on
+from lazyt.autograd.reachability import lane_bound
 from lazyt.autograd.saved_segment import views_of
 from lazyt.autograd.track import has_graph
 from lazyt.backends.common.commit_flag import Receipt
@@ -327,6 +328,9 @@ def compute_foreign(holder: Holder) -> Data:
                 break
         else:
             raise without_value()
+        lanes = next((x for x in reversed(tr.syncs_forbidden) if isinstance(x, InLanes)), None)
+        if lanes is not None and slot.step in lane_bound(snapshot.pos.steps()):
+            raise lanes.refusal(report.cause, user_site())
         try:
             if tr.failed:
                 failures.recover(holder, report)

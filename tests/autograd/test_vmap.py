@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -268,6 +269,11 @@ def test_sizes_and_axes() -> None:
         lt.vmap(lambda a: "a")(X)
 
 
+def in_thread(f):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(f).result()
+
+
 @pytest.mark.parametrize(
     ("f", "cause"),
     [
@@ -275,6 +281,9 @@ def test_sizes_and_axes() -> None:
         (lambda x: float(x[0]), r"float\(\)"),
         (lambda x: x[x > 0], ""),
         (lambda x: lt.asarray(np.asarray(x)), ""),
+        (lambda x: in_thread(lambda: (x * 2).tolist()), "another thread"),
+        (lambda x: x + in_thread(lambda: (x * 2).detach().numpy()), "another thread"),
+        (lambda x: x + in_thread(lambda: x * 2), "another thread"),
     ],
 )
 def test_values_cannot_be_read(f, cause: str) -> None:
@@ -283,6 +292,11 @@ def test_values_cannot_be_read(f, cause: str) -> None:
     ):
         lt.vmap(f)(lt.asarray(X))
     close(lt.vmap(lambda x: x + 1)(lt.asarray(X)), X + 1)
+
+
+def test_another_thread_reads_what_lanes_have_in_common() -> None:
+    two = lt.asarray(X)[0] * 2
+    close(lt.vmap(lambda x: x + lt.asarray(in_thread(two.numpy)))(lt.asarray(X)), X + 2 * X[0])
 
 
 def test_values_must_not_outlive_the_function() -> None:

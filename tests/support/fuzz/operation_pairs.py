@@ -429,7 +429,7 @@ class Program:
             self._run(f"{name} = {name} * {2.0 / float(np.max(np.abs(a))):.3g}")
 
 
-PLANNED = Mode("planned whole", short=True, fine=True, threads=2)
+PLANNED = Mode("planned whole", short=True)
 FIRST_RUN = Mode("a first run", tiers=True, short=True)
 EAGERLY = Mode("in eager mode", tiers=True, short=True)
 REGIMES = (PLANNED, FIRST_RUN, EAGERLY)
