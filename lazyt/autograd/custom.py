@@ -32,7 +32,7 @@ class Kept:
     def __init__(self, tensors: Sequence[Handle]) -> None:
         self.tensors: list[Handle] | None = list(tensors)
         self.versions = [x._version for x in tensors]
-        self._lent: list[tuple[int, Any, Any]] = []
+        self._lent: list[tuple[int, Any, Any, Any]] = []
         # A tensor that the function wrote is the result that leads here: its value alone is kept.
         self._written: dict[int, weakref.ref[Handle]] = {}
 
@@ -58,19 +58,20 @@ class Kept:
         """Hold none that is pending."""
         if self.tensors is None or self._lent:
             return
-        lent = [(i, ref(x), x._slot) for i, x in enumerate(self.tensors) if _is_plain(x)]
+        lent = [(i, ref(x), x._slot, x._meta) for i, x in enumerate(self.tensors) if _is_plain(x)]
         self._lent = lent
-        for i, _, _ in lent:
+        for i, *_ in lent:
             self.tensors[i] = None  # type: ignore[call-overload]
 
     def take_back(self, tr: Trace) -> list[Handle]:
         """Hold them again; those are returned that are pending."""
         found = []
-        for i, held, slot in self._lent:
+        for i, held, slot, meta in self._lent:
             h = held()
             if h is None:
                 h = new_tensor(slot)
-                h._writes = self.versions[i]  # the one whose writes were counted is gone
+                # NOTE: the one whose writes were counted is gone, and what tracked it goes on by its record.
+                h._writes, h._meta = self.versions[i], meta
                 tr.refs[slot.step.index] = ref(h)
             assert self.tensors is not None
             self.tensors[i] = h

@@ -20,6 +20,7 @@ from lazyt.autograd.saved_segment import (
     EMPTY,
     Asked,
     Passed,
+    across_syncs,
     asked_here,
     consume,
     link_synced,
@@ -276,7 +277,7 @@ def pull(
     Without `cotangents` those of the outputs are 1. keeps: whether intermediate values that retain theirs get them.
     """
     tr = local.trace
-    _refuse_estimates(reach)
+    _refuse_estimates(tr, reach)
     links, versions = link_synced(tr, reach, passed, asked)
     if keeps:
         refuse_elsewhere(tr, versions, is_wanted)
@@ -296,17 +297,20 @@ def pull(
     return dict(zip(wanted, handles, strict=True))
 
 
-def _refuse_estimates(reach: Reach) -> None:
+def _refuse_estimates(tr: Trace, reach: Reach) -> None:
     """Raise NotSupportedError where gradients of gradients would be computed of what is kept in few bits."""
-    for s in reach.steps:
-        if s.op is BACKWARD:
-            for x in Reach([x for x in s.operands if x.requires_grad], None).steps:
-                if x.mode.compress is not None or x.op is EARLIER:
-                    raise NotSupportedError(
-                        f"not supported: differentiating a gradient through {x.op.name} (recorded at {x.site}) under "
-                        "lt.memory.compress, because it is an estimate, and derivatives of estimates are biased; "
-                        "record the forward pass outside of the block"
-                    )
+    for r, metas in across_syncs(tr, reach):
+        for s in r.steps:
+            if s.op is not BACKWARD:
+                continue
+            for inside, _ in across_syncs(tr, Reach([x for x in s.operands if x.requires_grad], None), metas):
+                for x in inside.steps:
+                    if x.mode.compress is not None or x.op is EARLIER:
+                        raise NotSupportedError(
+                            f"not supported: differentiating a gradient through {x.op.name} (recorded at {x.site}) "
+                            "under lt.memory.compress, because it is an estimate, and derivatives of estimates are "
+                            "biased; record the forward pass outside of the block"
+                        )
 
 
 def pull_behind(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazyt import on_demand
@@ -478,6 +478,26 @@ def behind(tr: Trace, meta: Gradient, passed: Passed, asked: Asked = EMPTY, whol
     return found
 
 
+Records = Callable[[int], Gradient | None]
+
+
+def _records_of(tr: Trace) -> Records:
+    return lambda i: None if (found := tr.metas.get(i)) is None else found()
+
+
+def across_syncs(tr: Trace, reach: Reach, records: Records | None = None) -> Iterator[tuple[Reach, Records]]:
+    """What a backward passes through, and what lies behind it in earlier traces, each with its records."""
+    todo, met = [(reach, records or _records_of(tr))], set[Gradient]()
+    while todo:
+        r, of = todo.pop()
+        yield r, of
+        for x in r.synced:
+            m = of(x.step.index)
+            if m is not None and m not in met and isinstance(m.segment, Segment):
+                met.add(m)
+                todo.append((Reach([m.slot], None), m.segment.metas.get))
+
+
 def refuse_other_thread(step: Step) -> ThreadError:
     return ThreadError(
         f"backward: its way leads through a value that another thread has recorded ({step.op.name} at {step.site}) "
@@ -572,6 +592,6 @@ def link_synced(
 
 
 __all__ = [
-    "EMPTY", "Passed", "Segment", "asked_here", "behind", "consume", "link_synced", "make_segment",
+    "EMPTY", "Passed", "Segment", "across_syncs", "asked_here", "behind", "consume", "link_synced", "make_segment",
     "refuse_elsewhere", "refuse_other_thread", "retained",
 ]  # fmt: skip

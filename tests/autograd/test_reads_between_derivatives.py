@@ -224,6 +224,25 @@ def test_a_derivative_by_a_value_that_a_function_of_pythons_made(origin: str, fo
         np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-10, err_msg=where)
 
 
+@pytest.mark.parametrize("form", ["grad", "vjp", "autograd.grad"])
+@pytest.mark.parametrize("where", ["checkpoint", "between"])
+def test_a_derivative_that_was_read_is_differentiated(where: str, form: str) -> None:
+    def outer(f: F, reads: bool) -> Any:
+        x = _array(X).requires_grad_()
+        made = FORMS[form](f)(x * 1.0)
+        loss = (made * made).sum()
+        if reads:
+            made.tolist()
+            loss.item()
+        loss.backward()
+        assert x.grad is not None
+        return x.grad.tolist()
+
+    expected = outer(lambda u: _plain(u, _array(OUTER), where), False)
+    found = outer(lambda u: _reading(u, _array(OUTER), where), True)
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-10)
+
+
 def test_a_penalty_on_a_gradient_of_a_function_that_reads() -> None:
     w = lt.tensor([1.0, 2.0], requires_grad=True)
     (lt.grad(lambda x: (x**3).sum() if x[0] > 0 else x.sum())(w) ** 2).sum().backward()

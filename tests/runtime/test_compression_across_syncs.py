@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -212,8 +213,32 @@ def test_derivatives_of_an_estimate_behind_a_sync_are_refused():
         y = (lt.exp(x) * 2).sum()
     y.item()
     first = lt.autograd.grad(y, x, create_graph=True)[0]
+    loss = (first * first).sum()
+    loss.item()
+    for again in ((first * first).sum(), loss):
+        with pytest.raises(NotSupportedError, match=re.escape("under lt.memory.compress, because it is an estimate")):
+            again.backward()
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_derivatives_of_an_estimate_are_refused_whatever_was_computed_between(whole: bool, eager: bool) -> None:
+    x = lt.tensor(_array(8, 8), requires_grad=True)
+    packed = lambda z: (lt.exp(z) * 2).sum()
+    with lt.eager() if eager else contextlib.nullcontext():
+        with lt.memory.compress(bits=8) if whole else contextlib.nullcontext():
+            y = lt.autograd.grad(_within(packed, not whole)(x), x, create_graph=True)[0]
+        loss = (y * y).sum()
     with pytest.raises(NotSupportedError, match=re.escape("under lt.memory.compress, because it is an estimate")):
-        (first * first).sum().backward()
+        loss.backward()
+
+
+def _within(f: Callable[[Any], Any], compressed: bool) -> Callable[[Any], Any]:
+    def within(x: Any) -> Any:
+        with lt.memory.compress(bits=8) if compressed else contextlib.nullcontext():
+            return f(x)
+
+    return within
 
 
 def _across(between: Callable[[Any], Any], bits: int = 2) -> tuple[list[np.ndarray], int]:

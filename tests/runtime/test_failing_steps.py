@@ -299,7 +299,7 @@ def test_each_step_of_a_program_fails_in_turn(way: str, every: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("tiers", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("seed", range(1, 12))
+@pytest.mark.parametrize("seed", [1, 3, 5])
 def test_each_step_of_other_programs_fails_in_turn(way: str, seed: int, tiers: bool) -> None:
     lines = written(seed)
     with contextlib.nullcontext() if tiers else without("tiers"):
