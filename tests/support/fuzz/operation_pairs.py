@@ -430,11 +430,15 @@ class Program:
 
 
 PLANNED = Mode("planned whole", short=True)
+FINE = Mode("planned for threads", short=True, fine=True, threads=2)
 FIRST_RUN = Mode("a first run", tiers=True, short=True)
 EAGERLY = Mode("in eager mode", tiers=True, short=True)
-REGIMES = (PLANNED, FIRST_RUN, EAGERLY)
-# Most pairs run in one of them, every fourth in eager mode too; what fails is looked at in all.
-REGIMES_OF = ((PLANNED,), (FIRST_RUN,), (PLANNED,), (FIRST_RUN, EAGERLY))
+REGIMES = (PLANNED, FINE, FIRST_RUN, EAGERLY)
+# A pair runs in one of them, which takes the time of a plan or two, some in eager mode too. A failure is looked at in
+# all.
+REGIMES_OF = (
+    (PLANNED,), (FIRST_RUN,), (PLANNED,), (FINE,), (PLANNED,), (FIRST_RUN,), (PLANNED,), (PLANNED, EAGERLY),
+)  # fmt: skip
 RATE = 0.01
 
 
@@ -572,7 +576,7 @@ class OperationPairs(CheckedLines):
             if attempt:
                 writer.write(attempt)
             try:
-                failure = check_pair(writer.lines, REGIMES_OF[seed % 4]) if writer.lines else None
+                failure = check_pair(writer.lines, REGIMES_OF[seed % len(REGIMES_OF)]) if writer.lines else None
             except Stopped as e:
                 refused = str(e)
                 continue
