@@ -151,7 +151,7 @@ def _cases() -> list[Any]:
         for j, outer in enumerate(OUTERMOST):
             for k, where in enumerate(READS):
                 closes = bool((i + j + k) % 2)
-                quick = (5 * i + 3 * j + k) % 13 == 0
+                quick = (5 * i + 3 * j + k) % 26 == 0
                 marks = () if quick else (pytest.mark.slow,)
                 if quick or (i + j + k) % 3 == 0:
                     found.append(pytest.param(inner, outer, where, closes, marks=marks))
@@ -215,7 +215,7 @@ def test_a_derivative_by_a_value_that_a_function_of_pythons_made(origin: str, fo
         return [made.tolist(), x.grad.tolist()]
 
     expected = both("nothing", False)
-    for where in ("before", "between", "after", "of the outer value", "nothing"):
+    for where in ("before", "after", "nothing"):
         try:
             found = both(where, where == "nothing")
         except lt.NotSupportedError as e:
