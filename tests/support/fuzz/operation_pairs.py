@@ -434,16 +434,14 @@ FINE = Mode("planned for threads", short=True, fine=True, threads=2)
 FIRST_RUN = Mode("a first run", tiers=True, short=True)
 EAGERLY = Mode("in eager mode", tiers=True, short=True)
 REGIMES = (PLANNED, FINE, FIRST_RUN, EAGERLY)
-# A pair runs in one of them, which takes the time of a plan or two, some in eager mode too. A failure is looked at in
-# all.
+# A pair runs in one of them, some in eager mode too; a failure is looked at in all.
 REGIMES_OF = (
     (PLANNED,), (FIRST_RUN,), (PLANNED,), (FINE,), (PLANNED,), (FIRST_RUN,), (PLANNED,), (PLANNED, EAGERLY),
 )  # fmt: skip
 RATE = 0.01
 
 
-# Differences of different steps agree to so much of the slope; where they do not, they are no reference.
-STEEP = 1e-5
+STEEP = 1e-5  # differences of different steps agree to this part of the slope, or they are no reference
 
 
 def _slope(lines: Sequence[str], leaves: Callable[[float], Any] | None = None) -> Slope | None:
