@@ -16,6 +16,10 @@ from lazyt.ops import catalog  # noqa: F401 - tests ask for every operation
 from lazyt.runtime import plan_cache
 from lazyt.tracing.trace import local
 
+# Collecting ten thousand tests makes a million objects that stay: to look through them again and again took 40 s in each
+# process. `pytest_collection_finish` turns the collector on.
+gc.disable()
+
 # A failed assertion of a helper shows its values, as a test's own does; said before a helper is imported.
 pytest.register_assert_rewrite("tests.support")
 
@@ -145,6 +149,7 @@ def pytest_collection_finish() -> None:
     _as_numpy()
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
