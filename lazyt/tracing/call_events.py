@@ -7,6 +7,7 @@ that no walk through objects leads to.
 from __future__ import annotations
 
 import dis
+import gc
 import os
 import sys
 import types
@@ -72,6 +73,7 @@ class Calls:
         self.refused = ""
         self._outer: Any = _NEVER  # the profile function before
         self._traces = False
+        self._collects = False  # whether the collector was on
 
     def begin(self) -> None:
         """Hear what the present thread calls from now on."""
@@ -85,6 +87,9 @@ class Calls:
         if outer is not None:
             self._tensors = self._tensors | outer._tensors
         self._outer = outer
+        # NOTE: callbacks of the collector, and finalizers that it calls, are not the function's.
+        self._collects = gc.isenabled()
+        gc.disable()
         if self._traces:
             sys.settrace(self._enter_function)
         sys.setprofile(self)
@@ -98,6 +103,8 @@ class Calls:
         sys.setprofile(outer)
         if self._traces:
             sys.settrace(None if outer is None else outer._enter_function)
+        if self._collects:
+            gc.enable()
         self.took += thread_time()
         if outer is None:
             return

@@ -7,7 +7,9 @@ import gc
 import pickle
 import sys
 import threading
+import time
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -470,6 +472,32 @@ def test_a_long_loop_is_one_call():
     found, wanted, ran = settled(loop, lambda: [(lt.asarray(X8),)], again=1)
     same(found, wanted)
     assert ran == 0
+
+
+def test_what_the_collector_calls_is_not_the_functions() -> None:
+    called = []
+
+    def hear(*_: Any) -> None:
+        called.append(time.perf_counter())
+
+    @lt.jit
+    def f(x: Any) -> Any:
+        for _ in range(200):
+            x = x + [1, [2]][0]
+        return x
+
+    before = gc.get_threshold()
+    gc.callbacks.append(hear)
+    gc.set_threshold(1, 1, 1)
+    try:
+        for _ in range(3):
+            assert f(lt.zeros(2)).tolist() == [200, 200]
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(hear)
+    assert gc.isenabled()
+    assert called
+    assert "each time" not in repr(f)
 
 
 def test_threads():
