@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -16,8 +17,8 @@ from lazyt.ops import catalog  # noqa: F401 - tests ask for every operation
 from lazyt.runtime import plan_cache
 from lazyt.tracing.trace import local
 
-# Collecting ten thousand tests makes a million objects that stay: to look through them again and again took 40 s in each
-# process. `pytest_collection_finish` turns the collector on.
+# Collecting ten thousand tests makes a million objects that stay. To look through them again and again took 40 s a
+# process; `pytest_collection_finish` turns the collector on.
 gc.disable()
 
 # A failed assertion of a helper shows its values, as a test's own does; said before a helper is imported.
@@ -152,6 +153,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+# The programs and plans that tests leave are a million objects too: each so many tests they are put aside as well.
+TESTS_BETWEEN_FREEZES = 300
+_tests = itertools.count(1)
+
+
 @pytest.fixture(autouse=True)
 def nothing_pending():
     """A test begins with an empty trace and room for plans, whatever ran before it in this process."""
@@ -162,6 +168,9 @@ def nothing_pending():
             local.trace.leave()
     _as_numpy()
     make_room()
+    if next(_tests) % TESTS_BETWEEN_FREEZES == 0:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)
