@@ -373,7 +373,8 @@ def _matrices(input: Any, offset: int) -> Tensor:
     size = input.shape[-1] + abs(offset)
     on = lt.eye(size, k=offset, dtype=dtypes.bool_, device=input.device)
     padded = lt.pad(input, ((0, 0),) * (input.ndim - 1) + ((0, abs(offset)),))
-    return lt.where(on, padded[..., None] if offset >= 0 else padded[..., None, :], lt.zeros((), dtype=input.dtype))
+    zero = lt.zeros((), dtype=input.dtype, device=input.device)
+    return lt.where(on, padded[..., None] if offset >= 0 else padded[..., None, :], zero)
 
 
 def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
