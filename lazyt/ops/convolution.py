@@ -178,7 +178,8 @@ def _reference(rank: int) -> Any:
     ) -> np.ndarray:  # fmt: skip
         s, e, sizes = spread(stride), spread(dilation), weight.shape[2:]
         lone = x.ndim == rank + 1
-        v = (x[None] if lone else x).astype(np.float64)
+        wide = np.result_type(np.float64, x, weight)
+        v = (x[None] if lone else x).astype(wide)
         if padding == "same":
             pads = same_padding(sizes, e)
         else:
@@ -186,8 +187,8 @@ def _reference(rank: int) -> Any:
         v = np.pad(v, ((0, 0), (0, 0), *pads))
         n, c = v.shape[:2]
         out = tuple((d - (k - 1) * f - 1) // t + 1 for d, k, t, f in zip(v.shape[2:], sizes, s, e, strict=True))
-        w = weight.astype(np.float64).reshape(groups, -1, *weight.shape[1:])
-        y: Any = np.zeros((n, groups, w.shape[1], *out))
+        w = weight.astype(wide).reshape(groups, -1, *weight.shape[1:])
+        y: Any = np.zeros((n, groups, w.shape[1], *out), wide)
         for at in np.ndindex(*sizes):
             cut = tuple(slice(i * f, i * f + (o - 1) * t + 1, t) for i, f, t, o in zip(at, e, s, out, strict=True))
             part = v[(slice(None), slice(None), *cut)].reshape(n, groups, c // groups, *out)
@@ -195,7 +196,7 @@ def _reference(rank: int) -> Any:
         y = y.reshape(n, len(weight), *out)
         if bias is not None:
             y = y + bias.reshape(-1, *(1,) * rank)
-        return np.asarray((y[0] if lone else y).astype(x.dtype))
+        return np.asarray((y[0] if lone else y).astype(x.dtype if wide == np.float64 else np.result_type(x, weight)))
 
     return convolution
 

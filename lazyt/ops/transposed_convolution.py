@@ -129,12 +129,13 @@ def _reference(rank: int) -> Any:
     ) -> np.ndarray:  # fmt: skip
         s, p, more, e = map(spread, (stride, padding, output_padding, dilation))
         lone = x.ndim == rank + 1
-        v = (x[None] if lone else x).astype(np.float64)
+        wide = np.result_type(np.float64, x, weight)
+        v = (x[None] if lone else x).astype(wide)
         n, c, *dims = v.shape
-        w = weight.astype(np.float64).reshape(groups, c // groups, *weight.shape[1:])
+        w = weight.astype(wide).reshape(groups, c // groups, *weight.shape[1:])
         full = [(d - 1) * t + (k - 1) * f + 1 + m
                 for d, t, k, f, m in zip(dims, s, weight.shape[2:], e, more, strict=True)]  # fmt: skip
-        y = np.zeros((n, groups, w.shape[2], *full))
+        y = np.zeros((n, groups, w.shape[2], *full), wide)
         v = v.reshape(n, groups, c // groups, *dims)
         for at in np.ndindex(*weight.shape[2:]):
             cut = tuple(slice(i * f, i * f + (d - 1) * t + 1, t) for i, f, d, t in zip(at, e, dims, s, strict=True))
@@ -142,7 +143,7 @@ def _reference(rank: int) -> Any:
         y = y.reshape(n, -1, *full)[(slice(None),) * 2 + tuple(slice(q, d - q) for q, d in zip(p, full, strict=True))]
         if bias is not None:
             y = y + bias.reshape(-1, *(1,) * rank)
-        return np.asarray((y[0] if lone else y).astype(x.dtype))
+        return np.asarray((y[0] if lone else y).astype(x.dtype if wide == np.float64 else np.result_type(x, weight)))
 
     return transposed_convolution
 
