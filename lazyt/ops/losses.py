@@ -179,6 +179,8 @@ def binary_cross_entropy_with_logits(b: Builder, x: Operand, target: Operand, *r
     name = "binary_cross_entropy_with_logits"
     d = result_type(x, target)
     require_kind(name, d, "f", "a real floating dtype")
+    for w in weights:
+        require_kind(name, result_type(w), "biuf", "a weight of a real dtype")
     _need_one_size(name, x, target)
     p, t = promoted(b, name, x, target, dtype=work_dtype(d))
     one = b.constant(1, p.dtype)
@@ -253,6 +255,7 @@ def _class_weights(b: Builder, name: str, x: Node, weights: Any) -> Node | None:
     if not weights:
         return None
     axis = 1 if x.ndim > 1 else 0
+    require_kind(name, weights[0].dtype, "biuf", "a weight of a real dtype")
     w = b.cast(weights[0], x.dtype)
     if w.ndim != 1 or hint(w.shape[0]) != hint(x.shape[axis]):
         raise ShapeError(f"{name}: one weight a class is required, got shape {tuple(map(hint, w.shape))}")

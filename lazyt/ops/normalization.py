@@ -67,6 +67,7 @@ def _split(rest: tuple[Any, ...], scale: bool, shift: bool, scalars: int) -> tup
 def require_shape(name: str, params: Sequence[Node], dims: Shape) -> None:
     want = tuple(map(hint, dims))
     for p in params:
+        require_kind(name, p.dtype, "biuf", "a weight, bias, mean or variance of a real dtype")
         if tuple(map(hint, p.shape)) != want:
             raise ShapeError(f"{name}: weight and bias of shape {want} are required, got {tuple(map(hint, p.shape))}")
 

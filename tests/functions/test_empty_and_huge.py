@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Iterable
@@ -47,6 +48,28 @@ def strided(every: int, values: Iterable[Any], start: int = 0) -> list[Any]:
         x if i % every == start else pytest.param(*(x if isinstance(x, tuple) else (x,)), marks=pytest.mark.slow)
         for i, x in enumerate(values)
     ]
+
+
+# Of real dtypes by what they are asked for, or by their definition.
+REAL = {"astype", "cumulative_prod", "cumulative_sum", "linalg.vector_norm", "real"}
+
+
+@pytest.mark.parametrize("name", strided(8, (n for n in names() if n not in REAL)))
+def test_no_imaginary_part_is_dropped(name: str) -> None:
+    """A complex operand is refused, or the result is another than that of its real part."""
+    f: Any = public(name)
+    op: Any = OPS[name]
+    for args, kwargs in itertools.islice(op.samples(), 6):
+        for i, a in enumerate(args):
+            if not isinstance(a, np.ndarray) or a.dtype not in (np.float32, np.float64) or not a.size:
+                continue
+            z = a + np.complex64(1j) * np.arange(1, a.size + 1, dtype=a.dtype).reshape(a.shape)
+            found = outcome(f, [*args[:i], z, *args[i + 1 :]], kwargs)
+            if found is None or any(x.dtype.kind != "f" for x in found):
+                continue
+            plain = outcome(f, args, kwargs)
+            same = plain is not None and all(np.array_equal(x, y, equal_nan=True) for x, y in zip(found, plain))  # noqa: B905 - as many
+            assert not same, f"operand {i} of {len(args)}"
 
 
 @pytest.mark.parametrize("name", strided(8, (n for n in names() if n not in UNDEFINED)))
