@@ -553,7 +553,7 @@ def check_pair(lines: Sequence[str] | str, regimes: Sequence[Mode] = REGIMES) ->
     for m in regimes:
         try:
             wrong = _regime(lines, code, want, m)
-        except (AutogradError, IndexOutOfRange, *REFUSALS) as e:
+        except (AutogradError, IndexOutOfRange, np.linalg.LinAlgError, *REFUSALS) as e:
             if m is EAGERLY and m is not regimes[0]:
                 return Failure(f"pairs, {m}: refused", "", f"{m}: {type(e).__name__}: {e}, only in this regime")
             raise Stopped(f"{type(e).__name__}: {e}") from e
