@@ -79,11 +79,9 @@ SPELLED: dict[str, tuple[tuple[str, tuple[Shape, ...]], ...]] = {
 # Operations of these names: random numbers, which NumPy draws otherwise, and what only layers and optimizers record.
 ELSEWHERE = ("random.", "dropout", "recurrent.", "optim.", "clip_grad")
 START = "x = "
-# What the values of a program may be: further apart, differences lose too many digits.
-LARGE = 50.0
+LARGE, NOISE = 50.0, 1e-11  # what values may be, or differences lose too many digits
 MOST = 2000  # elements of a sample's operand
-# How many programs of a pair are tried until one is not refused.
-ATTEMPTS = 6
+ATTEMPTS = 6  # programs of a pair until one is not refused
 
 
 class Form(NamedTuple):
@@ -424,6 +422,8 @@ class Program:
         a = np.asarray(made)
         if dtypes.kind(a.dtype) not in "fc" or not a.size or not np.isfinite(a).all():
             raise Stopped(f"{text}: no finite numbers")
+        if np.any((a != 0) & (np.abs(a) < NOISE)):
+            raise Stopped(f"{text}: rounding errors of zeros")
         self._run(f"{name} = new({text})" if not text.startswith(("put", "add")) else f"{name} = {text}")
         if np.max(np.abs(a)) > LARGE:
             self._run(f"{name} = {name} * {2.0 / float(np.max(np.abs(a))):.3g}")
