@@ -163,10 +163,13 @@ def slope(
     # Right and left of a kink (equal elements, one of which is the median) the slopes stay apart, however small the
     # step; where the loss is smooth they meet.
     apart = [abs(right - left) for right, left in sides]
-    if apart[-1] > max(apart[0] / 2, 1e-4 * max(1.0, abs(found[1]))):
+    # Of a curved loss they are apart by a part that shrinks with the step, too.
+    always = apart[-1] - (apart[0] - apart[-1]) * steps[-1] / (steps[0] - steps[-1])
+    most = max(1.0, abs(found[1]))
+    if apart[-1] > max(apart[0] / 2, 1e-4 * most) or abs(always) > 5e-5 * most:
         return None
     off = max(abs(found[0] - found[1]), abs(found[1] - found[2]), abs(found[0] - found[2]))
-    if not np.isfinite(found).all() or off > 1e-4 * max(1.0, abs(found[1])):
+    if not np.isfinite(found).all() or off > 1e-4 * most:
         return None
     return Slope(found[1], off, here)
 

@@ -203,6 +203,15 @@ def test_gather_and_scatter():
 # Reductions, contraction, scans, sorting
 
 
+@pytest.mark.parametrize("values", [[0, 0, 1e200, 1e200, 3], [0, 1e200, 1e200, 3]])
+def test_a_product_that_overflows_beside_a_zero_has_gradients(values):
+    x = lt.tensor(np.array(values, np.float64), requires_grad=True)
+    lt.prod(x).backward()
+    with np.errstate(over="ignore"):
+        others = [np.prod(np.delete(x.detach().numpy(), i)) for i in range(len(values))]
+    assert x.grad.tolist() == others
+
+
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
 def test_reductions(name, axes):

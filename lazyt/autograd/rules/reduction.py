@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lazyt.autograd.rules.formula import Value, spread, working
 from lazyt.autograd.rules.registry import vjp
 from lazyt.ir import dtypes, graph as g
@@ -51,7 +53,12 @@ def product_of_others(x: Value, axes: tuple[int, ...]) -> Value:
     count = zero.cast(dtypes.int64)
     others = total("sum", count) - count
     lone = total("sum", own) - own
-    return (x.full(1).where(others.eq(0), lone.where(others.eq(1), 0)) * total("prod", s)) / s
+    product = total("prod", s)
+    if dtypes.kind(x.node.dtype) == "f":
+        # NOTE: beside a zero a product that overflows is none of the result: 0 times infinity would be NaN.
+        most = float(np.finfo(x.node.dtype).max)
+        product = product.where(others.eq(0), product.minimum(most).maximum(-most))
+    return (x.full(1).where(others.eq(0), lone.where(others.eq(1), 0)) * product) / s
 
 
 def normalized_slope(b: Builder, n: Node, c: Node) -> Node:
