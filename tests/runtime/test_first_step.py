@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,17 @@ Build = Callable[[], nn.Module]
 
 
 @pytest.fixture(autouse=True)
-def nothing_known() -> None:
-    """Let each step be the first one: a program that another test left may begin as one of these does."""
+def nothing_known() -> Iterator[None]:
+    """Let each step be the first one, and alike: a program that another test left may begin as one of these does.
+
+    What another test left in cycles dies before, not between two steps.
+    """
     lt.sync()
+    gc.collect()
+    gc.disable()
     forget()
+    yield
+    gc.enable()
 
 
 def data(*shape: int, seed: int = 0) -> Any:
