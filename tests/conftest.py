@@ -153,7 +153,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-# The programs and plans that tests leave are a million objects too: each so many tests they are put aside as well.
+# Number of tests after which the programs and plans that they leave, a million objects in all, are frozen too.
 TESTS_BETWEEN_FREEZES = 300
 _tests = itertools.count(1)
 

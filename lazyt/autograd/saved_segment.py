@@ -486,7 +486,7 @@ def _records_of(tr: Trace) -> Records:
 
 
 def across_syncs(tr: Trace, reach: Reach, records: Records | None = None) -> Iterator[tuple[Reach, Records]]:
-    """What a backward passes through, and what lies behind it in earlier traces, each with its records."""
+    """Give the reach of a backward and those behind its synced values, in earlier traces, each with its records."""
     todo, met = [(reach, records or _records_of(tr))], set[Gradient]()
     while todo:
         r, of = todo.pop()

@@ -12,6 +12,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.utils.checkpoint import checkpoint
+from tests.support.fuzz.feature_pairs import Square
 
 F = Callable[[Any], Any]
 X, OUTER, T = [0.5, 1.2, -0.7], [1.5, -0.5, 2.0], [0.3, -1.0, 2.0]
@@ -176,18 +177,6 @@ def test_a_derivative_is_that_of_the_function_without_a_read(
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-10)
 
 
-class _Square(lt.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx: Any, g: Any) -> Any:
-        (x,) = ctx.saved_tensors
-        return g * x * 2
-
-
 def _hooked(x: Any) -> Any:
     y = x * x
     y.register_hook(lambda g: g * 2)
@@ -195,7 +184,7 @@ def _hooked(x: Any) -> Any:
 
 
 ORIGINS: dict[str, F] = {
-    "function": _Square.apply, "hook": _hooked, "checkpoint": lambda x: checkpoint(lambda v: v * v, x),
+    "function": Square.apply, "hook": _hooked, "checkpoint": lambda x: checkpoint(lambda v: v * v, x),
 }  # fmt: skip
 
 
