@@ -1,5 +1,5 @@
 """Small sample calls for operation records: (args, kwargs) of NumPy arrays over dtypes, shapes and zero
-sizes.
+sizes; and the dtype that their NumPy references give.
 """
 
 from __future__ import annotations
@@ -98,3 +98,10 @@ def calls(*samples: tuple[Any, ...]) -> Samples:
         return [(s[:-1], s[-1]) if isinstance(s[-1], dict) else (s, {}) for s in samples]
 
     return make
+
+
+def as_given(y: Any, x: np.ndarray, *others: Any) -> np.ndarray:
+    """A reference's result, computed wide, in the dtype of `x`; of all operands where one of them is complex."""
+    if dtypes.kind(y.dtype) != "c":
+        return np.asarray(y.astype(x.dtype))
+    return np.asarray(y.astype(np.result_type(x, *(a for a in others if a is not None))))

@@ -143,7 +143,7 @@ def _reference(rank: int) -> Any:
         y = y.reshape(n, -1, *full)[(slice(None),) * 2 + tuple(slice(q, d - q) for q, d in zip(p, full, strict=True))]
         if bias is not None:
             y = y + bias.reshape(-1, *(1,) * rank)
-        return np.asarray((y[0] if lone else y).astype(x.dtype if wide == np.float64 else np.result_type(x, weight)))
+        return samples.as_given(y[0] if lone else y, x, weight, bias)
 
     return transposed_convolution
 

@@ -38,7 +38,7 @@ def test_a_pair_of_features_has_the_gradients_of_dual_numbers(seed: int) -> None
 
 @pytest.mark.slow
 def test_a_sample_of_all_pairs_has_the_gradients_of_numpy() -> None:
-    command = [sys.executable, "-m", "tests.support.fuzz.pairs", "--count", "256", "--seed", "2000"]
+    command = [sys.executable, "-m", "tests.support.fuzz.pairs", "--count", "256", "--seed", "1000"]
     done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 

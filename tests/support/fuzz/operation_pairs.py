@@ -417,6 +417,9 @@ class Program:
             some = [k for k, a in enumerate(made) if dtypes.kind(np.asarray(a).dtype) in "fc"]
             if not some:
                 raise Stopped("no floating result")
+            # NOTE: the sign of a determinant is finite where its logarithm is not: rounding decides whether it is zero.
+            if not all(np.isfinite(made[k]).all() for k in some):
+                raise Stopped(f"{text}: no finite numbers")
             k = self.rng.choice(some)
             text, made = f"{text}[{k}]", made[k]
         a = np.asarray(made)
