@@ -10,6 +10,7 @@ from lazyt.ir.passes.fuse import CALLS, fuse
 from lazyt.ir.passes.fusion_cost import FUSED, WRITES
 from lazyt.ir.passes.merge_axes import merges_axes
 from lazyt.ir.prims import REDUCTIONS
+from lazyt.ir.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ def divided_alike(graph: Graph, scope: Scope | None, apart: Fused) -> Fused | No
             return None
         if n.op in FUSED and any(x.op in FUSED and read_by[x] == 1 for x in n.operands):
             return None  # mostly fused, so this is not computed
-    fused = fuse(graph, scope)
+    fused = fuse(graph, scope, Target())
     return fused if len(fused.units) == len(apart.units) and fused.stored == apart.stored else None
 
 
