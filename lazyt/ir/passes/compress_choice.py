@@ -20,7 +20,6 @@ from lazyt.ir.passes.moments import Held, ends_of_steps, moments
 from lazyt.ir.passes.recompute import Model, Packing
 from lazyt.ir.passes.saved_values import Sides, carries, saved_values, stored_operands
 from lazyt.ir.symbolic import hint, product
-from lazyt.ir.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from lazyt.ir.passes.checkpointing import Kept
     from lazyt.ir.passes.recomputation import Wish
     from lazyt.ir.symbolic import Scope
+    from lazyt.ir.target import Target
 
 # Nanoseconds to pack and unpack an element of one core, about.
 ROUNDING = 2.0
@@ -56,7 +56,7 @@ class _Choices:
     def __init__(self, graph: Graph, scope: Scope | None, wish: Wish, target: Target) -> None:
         sides = Sides(graph)
         held = Held(ends_of_steps(graph), moments=moments(graph, sides.backward))
-        stored = fuse(graph, scope, Target(light_functions=target.light_functions), held=held).stored
+        stored = fuse(graph, scope, target, held=held).stored
         self.cut = Cut(graph, scope)
         self.sources: dict[Node, set[Node]] = {}  # a stored value -> what is packed in its place
         early = stored - sides.backward

@@ -119,7 +119,7 @@ def _fuse(p: Program, options: Options) -> Program:
     target = options.target
     if not p.fused:
         apart = fuse(p.graph, p.scope, target, False)
-        alike = divided_alike(p.graph, p.scope, apart) if options.settle else None
+        alike = divided_alike(p.graph, p.scope, target, apart) if options.settle else None
         return replace(p, division=alike or apart, fused=alike is not None)
     held = NOTHING_HELD if p.choice is None else p.choice.held
     if target.share is None:
