@@ -77,4 +77,4 @@ class Target:
         True
         """
         gone = {name: getattr(Target, name) for flag, names in OF_FLAG.items() if flag in off for name in names}
-        return replace(self, **gone)
+        return replace(self, **gone) if gone else self

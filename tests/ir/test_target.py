@@ -10,6 +10,7 @@ import pytest
 import lazyt as lt
 from lazyt.backends.registry import host
 from lazyt.config import general
+from lazyt.ir.passes.pipeline import PASSES
 from lazyt.ir.target import OF_FLAG, Target
 from lazyt.runtime.first_run import options_for
 from tests.test_structure import SOURCES, same
@@ -45,6 +46,10 @@ def test_an_ability_is_declared_in_one_place() -> None:
     same(copies, NO_ABILITIES, "fields with the name of an ability")
     passed = {pair for m, (_, given) in found.items() if m.startswith("lazyt.ir.passes.") for pair in given}
     same(passed, (), "parameters of passes with the name of an ability")
+
+
+def test_passes_need_abilities_that_there_are() -> None:
+    assert {p.needs for p in PASSES} - {""} <= ABILITIES
 
 
 @pytest.mark.parametrize("flag", OF_FLAG)

@@ -48,11 +48,17 @@ if TYPE_CHECKING:
 
 
 class Pass(NamedTuple):
-    """A pass of the pipeline; it does not run where `flag` is off ('' means always)."""
+    """A pass of the pipeline; it runs where `flag` is on, for targets that have the ability `needs` ('': always)."""
 
     name: str
     run: Run
     flag: str = ""
+    needs: str = ""
+
+
+def _if_fused(rewrite: Callable[[Graph, Scope | None], Graph]) -> Run:
+    """The pass that rewrites the graph of a program whose operations share kernels."""
+    return lambda p, options: replace(p, graph=rewrite(p.graph, p.scope)) if p.fused else p
 
 
 # Rewrites that are part of fusion.
@@ -62,22 +68,6 @@ FUSES = frozenset({"cover", "turn", "vectors"})
 def _canonicalize(p: Program, options: Options) -> Program:
     off = options.off if options.fused else options.off | FUSES
     return replace(p, graph=canonicalize(p.graph, p.scope, options.target, off))
-
-
-def _collect_sums(p: Program, options: Options) -> Program:
-    return replace(p, graph=collect_sums(p.graph, p.scope)) if p.fused else p
-
-
-def _merge_axes(p: Program, options: Options) -> Program:
-    return replace(p, graph=merge_axes(p.graph, p.scope)) if p.fused else p
-
-
-def _join_axes(p: Program, options: Options) -> Program:
-    return replace(p, graph=join_axes(p.graph, p.scope)) if p.fused and options.target.joined_axes else p
-
-
-def _pack_shared(p: Program, options: Options) -> Program:
-    return replace(p, graph=pack_shared(p.graph, p.scope)) if p.fused and options.target.packed_products else p
 
 
 def _recompute(p: Program, options: Options) -> Program:
@@ -106,7 +96,7 @@ def _phases(p: Program, options: Options) -> Program:
 
 
 def _winograd(p: Program, options: Options) -> Program:
-    return replace(p, graph=lower_winograd(p.graph, p.scope)) if options.target.winograd else p
+    return replace(p, graph=lower_winograd(p.graph, p.scope))
 
 
 def _prefetch(p: Program, options: Options) -> Program:
@@ -133,7 +123,7 @@ def _kernelize(p: Program, options: Options) -> Program:
 
 
 def _epilogues(p: Program, options: Options) -> Program:
-    if not (options.fused and options.target.epilogues):
+    if not options.fused:
         return p
     outputs = {buffer_of(n) for n in p.graph.outputs}
     launches = attach_epilogues(list(p.launches), outputs)
@@ -155,19 +145,22 @@ def _order(p: Program, options: Options) -> Program:
 
 PASSES: list[Pass] = [
     Pass("canonicalize", _canonicalize),  # marks of autograd go, complex values become parts, dead code is dropped
-    Pass("collect_sums", _collect_sums),  # what a loop adds up is one product, reduction or concatenation
-    Pass("merge_axes", _merge_axes, "merge"),  # a reduction over several axes reads what its operand is computed from
-    Pass("join_axes", _join_axes),  # ... or goes over those axes in the order of one, where that cannot be
-    Pass("pack_shared", _pack_shared),  # a weight that many products read transposed is copied so
+    Pass("collect_sums", _if_fused(collect_sums)),  # what a loop adds up is one product, reduction or concatenation
+    # A reduction over several axes reads what its operand is computed from ...
+    Pass("merge_axes", _if_fused(merge_axes), flag="merge"),
+    # ... or goes over those axes in the order of one, where that cannot be.
+    Pass("join_axes", _if_fused(join_axes), needs="joined_axes"),
+    # A weight that many products read transposed is copied so.
+    Pass("pack_shared", _if_fused(pack_shared), needs="packed_products"),
     Pass("compress", _compress),  # what the backward reads is kept in few bits, where it was recorded so
     Pass("save_residuals", _save_residuals),  # a later backward's gradients give way to what it reads
     Pass("phases", _phases),  # transposed convolutions of short rows are a plain one for each phase
-    Pass("winograd", _winograd),  # convolutions that Winograd's algorithm may compute are its calls
+    Pass("winograd", _winograd, needs="winograd"),  # convolutions that Winograd's algorithm may compute are its calls
     Pass("recompute", _recompute),  # under a memory budget: what the backward computes again in place of keeping it
     Pass("prefetch", _prefetch),  # the backend compiles what it needs for certain, while this thread goes on
     Pass("fuse", _fuse),  # which nodes share a kernel, and which are stored
     Pass("kernelize", _kernelize),  # the kernel of each group; a library call or a product of each other unit
-    Pass("epilogues", _epilogues),  # kernels over a product's elements become part of it
+    Pass("epilogues", _epilogues, needs="epilogues"),  # kernels over a product's elements become part of it
     Pass("order", _order),  # regions of independent launches, and lifetimes
 ]
 
@@ -206,7 +199,7 @@ def continued(p: Program, options: Options, after: str = "", until: str = "") ->
         verify(p.graph)
     begin = [step.name for step in PASSES].index(after) + 1 if after else 0
     for step in PASSES[begin:]:
-        if step.flag not in options.off:
+        if step.flag not in options.off and (not step.needs or getattr(options.target, step.needs)):
             before, p = p, step.run(p, options)
             if options.verify or (options.checked and p.schedule is not before.schedule):
                 _verify(step, before, p)
