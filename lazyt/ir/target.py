@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.fusion_result import KernelCall
@@ -70,10 +68,10 @@ class Target:
     # given a function of the lines that were recorded, for `errors.relocate`: the plan's may be another program's.
     asynchronous: bool = False
 
-    def without(self, off: AbstractSet[str]) -> Target:
+    def without(self, off: frozenset[str]) -> Target:
         """The device without the abilities that these flags take away, where they are off.
 
-        >>> Target(half_products=True, epilogues=True).without({"halves", "cover"}) == Target(epilogues=True)
+        >>> Target(half_products=True, epilogues=True).without(frozenset({"halves"})) == Target(epilogues=True)
         True
         """
         gone = {name: getattr(Target, name) for flag, names in OF_FLAG.items() if flag in off for name in names}

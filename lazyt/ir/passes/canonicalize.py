@@ -40,8 +40,6 @@ from lazyt.ir.prims import CONVOLUTIONS, MOVEMENT
 from lazyt.ir.symbolic import hint, product
 
 if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-
     from lazyt.ir.graph import Node
     from lazyt.ir.symbolic import Scope
     from lazyt.ir.target import Target
@@ -56,9 +54,7 @@ FEW, SHORT = 16, 64
 Parts = tuple["Node", "Node"]
 
 
-def canonicalize(
-    graph: g.Graph, scope: Scope | None, target: Target, off: AbstractSet[str] = frozenset()
-) -> g.Graph:  # fmt: skip
+def canonicalize(graph: g.Graph, scope: Scope | None, target: Target, off: frozenset[str] = frozenset()) -> g.Graph:
     """The graph of what a graph's outputs need, rewritten; off: of `cover`, `slices`, `turn` and `vectors`."""
     c = _Canonicalizer(scope, target, off)
     nodes, outputs = graph.nodes, graph.outputs
@@ -91,7 +87,7 @@ def _is_one(n: Node) -> bool:
 
 
 class _Canonicalizer:
-    def __init__(self, scope: Scope | None, target: Target, off: AbstractSet[str]) -> None:
+    def __init__(self, scope: Scope | None, target: Target, off: frozenset[str]) -> None:
         self.b = OperandBuilder(scope, target)
         self.target, self.off = target, off
         self.vectors = target.vector_products and "vectors" not in off

@@ -80,18 +80,13 @@ def _found(p: Program, wish: Wish, target: Target) -> tuple[set[Node], Sides, He
     held = Held(ends_of_steps(p.graph), moments=moments(p.graph, sides.backward))
     stored = fuse(p.graph, p.scope, target, held=held).stored
     saved = saved_values(p.graph, stored, sides)
-    return stored, sides, held, saved, _model(p.graph, stored, sides, saved, wish, target.offload)
-
-
-def _model(
-    graph: Graph, stored: set[Node], sides: Sides, saved: Sequence[SavedValue], wish: Wish, moves: bool
-) -> Model:  # fmt: skip
-    if not moves:
-        return Model(graph, stored, sides, saved, wish)
-    # On the device a value in the host's memory takes nothing until it is back; 0 would say that it may not move.
-    sizes = {s.node: bytes_hint(s.node) for s in saved}
-    packing = {n: Packing(1, size, NANOSECONDS * size) for n, size in sizes.items() if size > 1}
-    return Model(graph, stored, sides, saved, wish, packing, moving=True)
+    packing = None
+    if target.offload:
+        # On the device a value in the host's memory takes nothing until it is back; 0 would say that it may not move.
+        sizes = {s.node: bytes_hint(s.node) for s in saved}
+        packing = {n: Packing(1, size, NANOSECONDS * size) for n, size in sizes.items() if size > 1}
+    model = Model(p.graph, stored, sides, saved, wish, packing, moving=target.offload)
+    return stored, sides, held, saved, model
 
 
 class Packing(NamedTuple):
