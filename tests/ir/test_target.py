@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterable
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -13,18 +16,19 @@ from lazyt.config import general
 from lazyt.ir.passes.pipeline import PASSES
 from lazyt.ir.target import OF_FLAG, Target
 from lazyt.runtime.first_run import options_for
-from tests.test_structure import SOURCES, same
 
 ABILITIES = {f.name for f in fields(Target)}
+ANNOTATED = re.compile(rf"\b({'|'.join(ABILITIES)}): ")
 EVERY = Target(**dict.fromkeys(ABILITIES, True))
 # Fields of other records that have the name of an ability, and what they say.
 NO_ABILITIES = {("Convolution", "winograd"): "what the program allows"}
 
 
-def named_as_abilities(tree: ast.Module) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+def named_as_abilities(files: Iterable[Path]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
     """The fields of classes, and the parameters of functions, that have the name of an ability."""
     own, given = set(), set()
-    for n in ast.walk(tree):
+    texts = [text for path in files if ANNOTATED.search(text := path.read_text())]
+    for n in (n for text in texts for n in ast.walk(ast.parse(text))):
         if isinstance(n, ast.ClassDef):
             names = [b.target.id for b in n.body if isinstance(b, ast.AnnAssign) and isinstance(b.target, ast.Name)]
             own |= {(n.name, name) for name in names if name in ABILITIES}
@@ -36,11 +40,12 @@ def named_as_abilities(tree: ast.Module) -> tuple[set[tuple[str, str]], set[tupl
 
 def test_an_ability_is_declared_in_one_place() -> None:
     """A record or a pass that needs one has the `Target`, no copy of its field."""
-    found = {m: named_as_abilities(s.tree) for m, s in SOURCES.items()}
-    own = {("Target", name): "" for name in ABILITIES} | NO_ABILITIES
-    same({pair for fields_, _ in found.values() for pair in fields_}, own, "fields with the name of an ability")
-    passed = {pair for m, (_, given) in found.items() if m.startswith("lazyt.ir.passes.") for pair in given}
-    same(passed, (), "parameters of passes with the name of an ability")
+    package = Path(lt.__file__).parent
+    own, _ = named_as_abilities(package.rglob("*.py"))
+    assert own == {("Target", name) for name in ABILITIES} | NO_ABILITIES.keys()
+    assert named_as_abilities([package / "ir" / "builder.py"])[1] == {("__init__", "share")}, "they are found"
+    _, given = named_as_abilities((package / "ir" / "passes").glob("*.py"))
+    assert not given, "these have a parameter with the name of an ability"
 
 
 def test_passes_need_abilities_that_there_are() -> None:
