@@ -434,12 +434,20 @@ FINE = Mode("planned for threads", short=True, fine=True, threads=2)
 FIRST_RUN = Mode("a first run", tiers=True, short=True)
 EAGERLY = Mode("in eager mode", tiers=True, short=True)
 REGIMES = (PLANNED, FINE, FIRST_RUN, EAGERLY)
-# A pair runs in one of them, which takes the time of a plan or two, some in eager mode too. A failure is looked at in
-# all.
+# A pair runs in one of them, some in eager mode too; a failure is looked at in all.
 REGIMES_OF = (
     (PLANNED,), (FIRST_RUN,), (PLANNED,), (FINE,), (PLANNED,), (FIRST_RUN,), (PLANNED,), (PLANNED, EAGERLY),
 )  # fmt: skip
 RATE = 0.01
+
+
+STEEP = 1e-5  # differences of different steps agree to this part of the slope, or they are no reference
+
+
+def _slope(lines: Sequence[str], leaves: Callable[[float], Any] | None = None) -> Slope | None:
+    """The slope of a program in NumPy; None at a kink, and where it is too steep for differences."""
+    found = slope(lines, space_for, leaves)
+    return None if found is None or found.off > STEEP * max(1.0, abs(found.along)) else found
 
 
 class _Leaves:
@@ -516,7 +524,7 @@ def _regime(lines: Sequence[str], code: Any, want: Slope, m: Mode) -> tuple[str,
                     # NOTE: far from where they began, references of special functions lose their digits.
                     x -= lt.clip(RATE * x.grad, -0.1, 0.1)
         values = [np.array(x.detach().numpy()) for x, _, _ in leaves.made]
-        moved = slope(lines, space_for, leaves.moved(values))
+        moved = _slope(lines, leaves.moved(values))
         value, grads, asked = _turn(code, leaves, m, read=True)
         if moved is not None and (wrong := _wrong(leaves, moved, value, grads, asked)) is not None:
             return f"{wrong[0]} in turn 2", f"{m}, behind an update and a read: {wrong[1]}"
@@ -539,7 +547,7 @@ def check_pair(lines: Sequence[str] | str, regimes: Sequence[Mode] = REGIMES) ->
     if not any(line.startswith("loss = ") for line in lines):
         raise SyntaxError("no loss")
     code = compile("\n".join(lines), "<program>", "exec")
-    want = slope(lines, space_for)
+    want = _slope(lines)
     if want is None:
         raise Stopped("a kink")
     for m in regimes:
