@@ -3,7 +3,7 @@
     schedule (ir/schedule.py)  -- Backend.compile -->  Executable  -- bind, run for given extents -->  buffers
 
 A backend subclasses `Backend`, which has defaults for all optional methods, and is added by
-`registry.register(backend)`. Its `Capabilities` list its optional features: no other code refers to a backend by
+`registry.register(backend)`. The `Target` of a device lists its optional features: no other code refers to a backend by
 name.
 """
 
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lazyt.errors import DeviceError, KernelError, NotSupportedError
 from lazyt.ir.records import dataclass
+from lazyt.ir.target import Target
 
 # Changes whenever a backend that is written for one version could fail with the next.
 INTERFACE_VERSION = 1
@@ -25,56 +26,19 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lazyt.backends.common.commit_flag import Receipt
-    from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Graph, Node
     from lazyt.ir.kernel import Kernel
-    from lazyt.ir.passes.call_operands import Reads
-    from lazyt.ir.passes.kernelize import KernelCall
     from lazyt.ir.passes.schedule import Donation, Launch, Schedule
     from lazyt.ir.symbolic import Dim, Scope
 
     Array = np.ndarray[Any, Any]
     Extents = tuple[int, ...]
-    # The results of an attention call on these operands, in the backend's form; None: computed as products.
-    Attention = Callable[[Builder, Node, Sequence[Node]], tuple[Node, ...] | None]
     # A buffer with the dtype and the shape of its value.
     Placed = tuple[Any, np.dtype[Any], tuple[int, ...]]
 
 
-@dataclass(frozen=True)
-class Capabilities:
-    """Optional features of a backend's device, for planning, syncs and inspection. The defaults suit any backend."""
-
-    # Planning
-    # Which convolutions are kept as calls (see `Rewrites`); others become products.
-    convolutions: bool | Callable[[Node], bool] = False
-    winograd: bool = False  # Winograd's algorithm computes the convolutions that it may (ir/passes/lower_winograd.py)
-    # A convolution reads its operands through strides (`Reads` in ir/passes/call_operands.py).
-    convolution_views: bool = False
-    attention: Attention | None = None  # the attention calls that are kept; None: all become products
-    epilogues: bool = False  # a kernel may run on the blocks of a product (see ir/passes/epilogue.py)
-    stage_reuse: bool = False  # a kernel keeps what several of its stages need in memory (see ir/passes/stage_reuse.py)
-    joined_axes: bool = False  # a kernel reduces over two axes in the order of one (see ir/passes/join_axes.py)
-    vector_products: bool = False  # a product with a vector, and many of tiny matrices, are better as reductions
-    packed_products: bool = False  # a product copies a transposed right operand into its own layout
-    half_products: bool = False  # a product reads float16 and bfloat16, and gives float32
-    alike_products: bool = False  # a product reads two operands of one half, and gives float32 or that half
-    # Which convolutions read bfloat16, and give float32 (see `Rewrites`); the others read float32 copies.
-    half_convolutions: Callable[[Builder, Node], bool] | None = None
-    # Which float32 products, whose operands may be rounded to bfloat16, are faster so (see `Mode.rounded`).
-    rounded_products: Callable[[Builder, Node], bool] | None = None
-    light_functions: bool = False  # a kernel computes elementary functions as fast as it reads what they give
-    # Between two launches a value may lie in the host's memory, copied beside the kernels (see ir/passes/offload.py).
-    offload: bool = False
-    share: Callable[[KernelCall], float] | None = None  # of what a kernel's code may need; above 1 it is divided
-    # Syncs
-    first_run: bool = False  # a new, small program may run step by step, by NumPy: buffers are in the host's memory
-    # Its bindings are `Replayable`, so a repeated sync runs without planning; if it is asynchronous, `Enqueuing`.
-    replay: bool = False
-    donation: bool = False  # results take the memory of inputs that nothing else refers to, and fill in a `Receipt`
-    # A run may return before its values are ready: their buffers have `settle()`. Those that have `located(sites)` are
-    # given a function of the lines that were recorded, for `errors.relocate`: the plan's may be another program's.
-    asynchronous: bool = False
+# The name that plugins import it by.
+Capabilities = Target
 
 
 class Buffer(Protocol):
@@ -176,7 +140,7 @@ class Bound(Protocol):
 
 
 class Replayable(Bound, Protocol):
-    """The attributes that a replay of a sync uses to run a plan itself, if `Capabilities.replay` is set.
+    """The attributes that a replay of a sync uses to run a plan itself, if `Target.replay` is set.
 
     A launch takes its *bases*: the addresses of inputs, of results, of the arena and of the status word, then the words
     of scalars, then the bases that move with scalars (`moving`).
@@ -327,7 +291,7 @@ class Executable(Protocol):
     ) -> list[Any]:
         """Run; the buffer of each of `outputs`, or the input whose memory it took. Raises with nothing changed.
 
-        inputs: values with a buffer, an address, a dtype and a shape. receipt: None without `Capabilities.donation`.
+        inputs: values with a buffer, an address, a dtype and a shape. receipt: None without `Target.donation`.
         """
 
     def describe(self, launch: Launch, bound: Any) -> Description:
@@ -509,9 +473,9 @@ class Backend(Protocol):
         """The backend was removed: nothing will be asked of it but by values that are still held."""
         return
 
-    def capabilities(self, device: str) -> Capabilities:
+    def capabilities(self, device: str) -> Target:
         """The optional features of a device."""
-        return Capabilities()
+        return Target()
 
     def link(self, runs: Sequence[Run], n_inputs: int, wanted: Sequence[int], extents: tuple[int, ...]) -> Any | None:
         """Runs, one after another, as one that gives the values `wanted`; None if there is none.
@@ -520,8 +484,8 @@ class Backend(Protocol):
         """
         return None
 
-    def prefetch(self, graph: Graph, scope: Scope | None, reads: Reads) -> None:
-        """A hint that the calls in a graph, which read their operands so, will be compiled and run next."""
+    def prefetch(self, graph: Graph, scope: Scope | None, target: Target) -> None:
+        """A hint that the calls in a graph will be compiled and run next; target: without what flags take away."""
         return
 
     def is_crowded(self) -> bool:

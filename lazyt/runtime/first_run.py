@@ -105,19 +105,10 @@ def values_of(recipe: Recipe, buffers: Sequence[Any], inputs: Sequence[Data]) ->
 def options_for(device: str, fused: bool, settle: bool = False, prefetch: bool = False) -> Options:
     """How programs are compiled for a device, by what it can do and LAZYT_DEBUG; prefetch: compiling begins at once."""
     backend = backends[device]
-    can = backend.capabilities(device)
-    able = {
-        "vectors": can.vector_products, "halves": can.half_products or can.alike_products, "reuse": can.stage_reuse,
-        "epilogues": can.epilogues, "pack": can.packed_products, "join": can.joined_axes,
-    }  # fmt: skip
-    off = frozenset(flag for flag, on in settings.items() if not (on and able.get(flag, True)))
-    return program.Options(
-        fused, settle, settings["verify"], off, can.convolutions, can.attention if settings["attention"] else None,
-        can.share, backend.prefetch if prefetch and not settings["interpret"] else None,
-        alike=can.alike_products, offload=can.offload, light=can.light_functions,
-        winograd=can.winograd, views=can.convolution_views, half_convolutions=can.half_convolutions,
-        rounded_products=can.rounded_products, checked=settings["strict"],
-    )  # fmt: skip
+    off = frozenset(flag for flag, on in settings.items() if not on)
+    early = backend.prefetch if prefetch and not settings["interpret"] else None
+    target = backend.capabilities(device).without(off)
+    return program.Options(target, fused, settle, settings["verify"], off, early, checked=settings["strict"])
 
 
 class _Line:

@@ -181,7 +181,7 @@ def plan_within(
     verdict = verdict_of(policies, "" if offload else usual.device) if policies else None
     with_epilogue = {c.node for c in usual.schedule.launches if isinstance(c, MatmulCall) and c.epilogue is not None}
     charged = frozenset(i for i, n in enumerate(usual.graph.nodes) if n in with_epilogue)
-    wish = Wish(None, found.steps, verdict, None if choosable else charged, offload)
+    wish = Wish(None, found.steps, verdict, None if choosable else charged)
     if limit is None:
         return made(wish=wish)
     best = _search(lambda aim: made(wish=replace(wish, limit=aim)), always, limit, need)

@@ -91,7 +91,7 @@ class Plan:
     """How to compute some values of a program; valid for every trace whose extents satisfy its guards."""
 
     from_disk = False  # whether another process made it
-    asynchronous = False  # see `Capabilities`
+    asynchronous = False  # see `Target`
     parts = 0  # the parts of a long trace that it computes, one after another (see linked_parts.py)
 
     def __init__(

@@ -10,10 +10,11 @@ from lazyt import on_demand
 from lazyt.backends.common import donating
 from lazyt.backends.cpu import address_space, memory
 from lazyt.backends.cpu.parallel_copy import copied
-from lazyt.backends.interface import Capabilities, HostAllocator, HostBackend, LoadedCode, Run, Statistics
+from lazyt.backends.interface import HostAllocator, HostBackend, LoadedCode, Run, Statistics
 from lazyt.config import cpu as switches, general as settings, registers
 from lazyt.ir.attention import is_attention
 from lazyt.ir.prims import CONVOLUTIONS
+from lazyt.ir.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Graph, Node
     from lazyt.ir.kernel import Kernel
-    from lazyt.ir.passes.call_operands import Reads
     from lazyt.ir.passes.kernelize import KernelCall
     from lazyt.ir.passes.schedule import Schedule
     from lazyt.ir.symbolic import Scope
@@ -100,9 +100,9 @@ def _require_llvm() -> None:
 
 
 @cache
-def _capabilities(gemm: bool) -> Capabilities:
+def _capabilities(gemm: bool) -> Target:
     """With `no-gemm` there is no generated code for convolutions, nor for products of halves."""
-    return Capabilities(
+    return Target(
         convolutions=gemm, winograd=gemm, convolution_views=gemm, attention=_attention_calls, epilogues=True,
         stage_reuse=True, vector_products=True, packed_products=True, half_products=gemm, share=_share_of,
         half_convolutions=_half_convolutions if gemm else None, rounded_products=_rounded_products if gemm else None,
@@ -164,7 +164,7 @@ class CpuBackend(HostBackend):
         (small_matrices, "GRAIN"), (sorting, "GRAIN"), (products, "PRODUCT_GRAIN"),
     )  # fmt: skip
 
-    def capabilities(self, device: str) -> Capabilities:
+    def capabilities(self, device: str) -> Target:
         return _capabilities(bool(settings["gemm"]))
 
     def compile(self, schedule: Schedule, device: str) -> executor.Executable:
@@ -182,9 +182,9 @@ class CpuBackend(HostBackend):
     ) -> linked.Linked | None:
         return linked.link(runs, n_inputs, wanted, extents)
 
-    def prefetch(self, graph: Graph, scope: Scope | None, reads: Reads) -> None:
+    def prefetch(self, graph: Graph, scope: Scope | None, target: Target) -> None:
         if any(n.op == "matmul" or n.op in CONVOLUTIONS or is_attention(n) for n in graph.nodes):
-            early_code.begin_calls(graph, scope, reads, settings["gemm"], settings["blas"])
+            early_code.begin_calls(graph, scope, target, settings["gemm"], settings["blas"])
 
     def load_code(self, text: str, name: str) -> LoadedCode:
         return user_code.load(text, name)

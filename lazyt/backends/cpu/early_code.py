@@ -21,8 +21,8 @@ from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
     from lazyt.ir.graph import Graph
-    from lazyt.ir.passes.call_operands import Reads
     from lazyt.ir.symbolic import Scope
+    from lazyt.ir.target import Target
 
 
 class _Recorded:
@@ -31,7 +31,7 @@ class _Recorded:
     value = staticmethod(hint)
 
 
-def begin_calls(graph: Graph, scope: Scope | None, reads: Reads, gemm: bool, library: bool) -> None:
+def begin_calls(graph: Graph, scope: Scope | None, target: Target, gemm: bool, library: bool) -> None:
     """Begin to make what the calls in a graph will need; the flags are those of `product_of`."""
     if get_num_threads() < 2:
         return
@@ -39,7 +39,7 @@ def begin_calls(graph: Graph, scope: Scope | None, reads: Reads, gemm: bool, lib
     found: dict[tuple[str, str], None] = {}
     for n in graph.nodes:
         if n.op == "matmul" or n.op in CONVOLUTIONS:
-            c = MatmulCall(n, tuple(operands_of_call(scope, n, reads)))
+            c = MatmulCall(n, tuple(operands_of_call(scope, n, target)))
             found.update(dict.fromkeys(product_of(sizes, c, gemm, library, False).modules))
         elif is_attention(n):
             found[attention.text_of(n)] = None

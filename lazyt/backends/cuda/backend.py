@@ -9,8 +9,9 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends import cuda
-from lazyt.backends.interface import Allocator, Backend, Capabilities, Statistics
+from lazyt.backends.interface import Allocator, Backend, Statistics
 from lazyt.errors import DeviceError
+from lazyt.ir.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,11 +55,11 @@ class DeviceAllocator(Allocator):
 
 
 @cache
-def _capabilities(device: str) -> Capabilities:
+def _capabilities(device: str) -> Target:
     """A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them, unless cuDNN
     computes convolutions. What its kernels need again of a row stays in shared memory.
     """
-    return Capabilities(
+    return Target(
         convolutions=partial(cuda.executor.keeps, device), attention=partial(cuda.executor.attends, device),
         alike_products=True, offload=True, light_functions=True, share=cuda.needs.share_of, replay=True,
         asynchronous=True, donation=True,
@@ -84,7 +85,7 @@ class CudaBackend(Backend):
     def synchronize(self, device: str) -> None:
         cuda.device.device(device).synchronize()
 
-    def capabilities(self, device: str) -> Capabilities:
+    def capabilities(self, device: str) -> Target:
         return _capabilities(device)
 
     def compile(self, schedule: Schedule, device: str) -> Executable:

@@ -112,7 +112,7 @@ class SmallInterface(Backend):
     # Order
 
     def submit(self, device: str, work: Callable[[], None]) -> None:
-        """Do this work, which raises nothing: now or, with `Capabilities.asynchronous`, behind what was submitted."""
+        """Do this work, which raises nothing: now or, with `Target.asynchronous`, behind what was submitted."""
         work()
 
     # Times: of each launch, where it is computed

@@ -7,10 +7,11 @@ import threading
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from lazyt.backends.interface import Capabilities, Event, Stream
+from lazyt.backends.interface import Event, Stream
 from lazyt.backends.small.backend import SmallBackend
 from lazyt.backends.small.memory import Pending
 from lazyt.errors import DeviceError
+from lazyt.ir.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,8 +97,8 @@ class StreamedBackend(SmallBackend):
         """An order of work on a device."""
         return ThreadStream(self, device)
 
-    def capabilities(self, device: str) -> Capabilities:
-        return Capabilities(asynchronous=True)
+    def capabilities(self, device: str) -> Target:
+        return Target(asynchronous=True)
 
     def submit(self, device: str, work: Callable[[], None]) -> None:
         self.current_stream(device).submit(work)

@@ -9,8 +9,8 @@ from lazyt.ir.library_calls import MOVES, TO_HOST
 from lazyt.ir.passes.casts import rounds
 from lazyt.ir.passes.index_maps import Index, Place, flat, through, whole
 from lazyt.ir.prims import CONVOLUTIONS
-from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import Dim, Scope, hint, product
+from lazyt.ir.target import Target
 
 # What has a buffer of its own, whoever reads it.
 STORED = ("input", "item")
@@ -68,33 +68,19 @@ def fill(x: Node) -> Node | None:
     return n if n.op == "constant" else None
 
 
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """How products and convolutions of a backend read their operands."""
-
-    # A product rounds a half from the float32 that it was cast from, where that is stored anyhow: an input, or a result
-    # of a call.
-    rounds: bool = True
-    # A convolution reads a part of a larger image, and filters that are transposed and flipped, through strides.
-    views: bool = False
-
-
-# As of a backend whose products convert what they read.
-USUAL = Reads()
-
-
-def operands_of_call(scope: Scope | None, n: Node, reads: Reads) -> list[View]:
+def operands_of_call(scope: Scope | None, n: Node, target: Target) -> list[View]:
     """The operands of a product or a convolution as it reads them: where they lie, or stored themselves."""
+    rounds = not target.alike_products
     if n.op == "matmul":
-        return [strided(scope, x, reads.rounds) or dense(x) for x in n.operands]
+        return [strided(scope, x, rounds) or dense(x) for x in n.operands]
     a, (x, w) = n.attrs, n.operands
     assert isinstance(a, Convolution)
     found: list[View | None] = [None, None]
     halves = x.dtype != n.dtype  # which it copies, with zeros around an image, from wherever they lie
-    if reads.views and n.op == "convolve" and a.groups == 1:
+    if target.convolution_views and n.op == "convolve" and a.groups == 1:
         image = None if any(a.padding) and not halves else _part_of_image(scope, x)
-        found = [image, _filters(scope, w, a, halves and reads.rounds)]
-    if halves and reads.rounds:
+        found = [image, _filters(scope, w, a, halves and rounds)]
+    if halves and rounds:
         found = [_rounded(y) if own is None else own for y, own in zip(n.operands, found, strict=True)]
     return [dense(y) if own is None else own for y, own in zip(n.operands, found, strict=True)]
 
@@ -134,7 +120,8 @@ def _filters(scope: Scope | None, w: Node, a: Convolution, rounds: bool) -> View
 def strided(scope: Scope | None, x: Node, rounds: bool = False) -> View | None:
     """(stored node, strides of x's axes, offset), in elements; None when a library could not read it so.
 
-    That is where its last two axes would not have a unit stride between them. rounds: see `Reads`.
+    That is where its last two axes would not have a unit stride between them. rounds: whether the library rounds a
+    stored float32 to the half that x is.
     """
     found = _affine(scope, x, rounds)
     if found is None or found[0].op == "pad":

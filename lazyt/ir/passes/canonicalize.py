@@ -27,26 +27,22 @@ calls, products through BLAS and outputs take whole complex arrays.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import HALVES, before_cast, by_products as attention_by_products, halved, is_attention
-from lazyt.ir.builder import Builder
 from lazyt.ir.passes.half_operands import OperandBuilder, may_be_rounded
 from lazyt.ir.passes.lower_convolution import by_one_place, by_products, cut_at_both_ends, is_depthwise, zeros_around
 from lazyt.ir.passes.phases import by_planes, framed, in_phases
 from lazyt.ir.prims import CONVOLUTIONS, MOVEMENT
-from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import hint, product
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lazyt.ir.graph import Node
     from lazyt.ir.symbolic import Scope
+    from lazyt.ir.target import Target
 
 # So many values are looked at to find what one is made of.
 NEAR = 64
@@ -56,35 +52,11 @@ TINY, MANY = 3, 64
 FEW, SHORT = 16, 64
 
 Parts = tuple["Node", "Node"]
-# The results of a call of attention, of these operands, as a backend wants it; None: as products.
-Attention = Callable[[Builder, "Node", "Sequence[Node]"], "tuple[Node, ...] | None"]
 
 
-@dataclass(frozen=True)
-class Rewrites:
-    """Which of the rewrites are made that a backend, or whoever looks for a culprit, may not want."""
-
-    # Convolutions stay such, plain ones, or those that the function wants; the others are products over windows.
-    convolutions: bool | Callable[[Node], bool] = True
-    attention: Attention | None = None  # makes the calls that there are to be; None: all are products
-    cover: bool = False  # an update of most of an array is computed over all of it
-    transpose: bool = False  # a transposed product is one of transposed operands
-    vectors: bool = False  # a product with a vector, or many of tiny matrices, is a reduction
-    slices: bool = True  # only those places of a convolution are computed that are read
-    halves: bool = False  # a product reads halves themselves, not float32 copies of them
-    alike: bool = False  # both operands are one half then, and the product may give that half
-    # Which convolutions read bfloat16 themselves, not float32 copies of them; None: none.
-    half_convolutions: Callable[[Builder, Node], bool] | None = None
-    # Which products of float32 read bfloat16 instead, where the program allows that (`Mode.rounded`); None: none.
-    rounded_products: Callable[[Builder, Node], bool] | None = None
-
-
-USUAL = Rewrites()
-
-
-def canonicalize(graph: g.Graph, scope: Scope | None, rewrites: Rewrites = USUAL) -> g.Graph:
-    """The graph of what a graph's outputs need, rewritten."""
-    c = _Canonicalizer(scope, rewrites)
+def canonicalize(graph: g.Graph, scope: Scope | None, target: Target, off: frozenset[str] = frozenset()) -> g.Graph:
+    """The graph of what a graph's outputs need, rewritten; off: of `cover`, `slices`, `turn` and `vectors`."""
+    c = _Canonicalizer(scope, target, off)
     nodes, outputs = graph.nodes, graph.outputs
     c.readers = Counter(x for n in nodes for x in n.operands) + Counter(outputs)
     for n in nodes:
@@ -115,9 +87,10 @@ def _is_one(n: Node) -> bool:
 
 
 class _Canonicalizer:
-    def __init__(self, scope: Scope | None, rewrites: Rewrites) -> None:
-        self.b = OperandBuilder(scope, rewrites.halves, rewrites.alike, rewrites.rounded_products)
-        self.rewrites = rewrites
+    def __init__(self, scope: Scope | None, target: Target, off: frozenset[str]) -> None:
+        self.b = OperandBuilder(scope, target)
+        self.target, self.off = target, off
+        self.vectors = target.vector_products and "vectors" not in off
         self.results: dict[Node, tuple[Node, ...]] = {}  # old call -> new results, where it is no call any more
         self.readers: Counter[Node] = Counter()  # old -> how many read it
         self.real: dict[Node, Node] = {}  # old -> new, for what is not split
@@ -134,7 +107,7 @@ class _Canonicalizer:
             self._complex(n)
         elif is_attention(n):
             xs = [self.real[x] for x in n.operands]
-            attends = self.rewrites.attention
+            attends = self.target.attention
             calls = attends(self.b, n, xs) if attends is not None else None
             self.results[n] = attention_by_products(self.b, n, xs) if calls is None else calls
         elif isinstance(n.attrs, g.Item) and n.operands[0] in self.results:
@@ -168,11 +141,11 @@ class _Canonicalizer:
             return xs[0]
         if n.op == "cast" and xs[0].op == "cast" and xs[0].operands[0].op == "item" and n.dtype in HALVES:
             return halved(self.b, xs[0], n.dtype)
-        if n.op == "cast" and self.rewrites.alike and (rounded := self._rounded(n)) is not None:
+        if n.op == "cast" and self.target.alike_products and (rounded := self._rounded(n)) is not None:
             return rounded
         if n.op in CONVOLUTIONS:
             return self._convolution(n, *xs)
-        whole = n.operands[0] if n.op == "slice" and self.rewrites.slices else None
+        whole = n.operands[0] if n.op == "slice" and "slices" not in self.off else None
         if whole is not None and whole.op == xs[0].op in CONVOLUTIONS and self.readers[whole] == 1:
             return self._part_of_places(n, xs[0])
         if n.op == "matmul" and self._by_vector(n):
@@ -210,7 +183,7 @@ class _Canonicalizer:
         """Whether one operand of a product is a vector, as written: not where an extent only happens to be 1."""
         one = any(isinstance(d, int) and d == 1 for d in n.shape[-2:])
         # NOTE: a product of halves is rounded once, what is added up here each by itself.
-        return self.rewrites.vectors and one and n.dtype in (dtypes.float32, dtypes.float64)
+        return self.vectors and one and n.dtype in (dtypes.float32, dtypes.float64)
 
     def _with_vector(self, x: Node, y: Node) -> Node:
         """A matrix and a column, or a row and a matrix: a sum along the matrix' rows, or down its columns a product."""
@@ -241,7 +214,7 @@ class _Canonicalizer:
 
         NOTE: sums have other bits than the product, so these must not depend on the size that was planned first.
         """
-        if not self.rewrites.vectors or n.dtype not in (dtypes.float32, dtypes.float64):
+        if not self.vectors or n.dtype not in (dtypes.float32, dtypes.float64):
             return False
         if any(x.dtype != n.dtype for x in n.operands):
             return False
@@ -267,22 +240,23 @@ class _Canonicalizer:
         x = n.operands[0]
         assert isinstance(n.attrs, g.Axes)
         transposed = n.attrs.axes == (*range(y.ndim - 2), y.ndim - 1, y.ndim - 2)
-        return self.rewrites.transpose and transposed and x.op == y.op == "matmul" and self.readers[x] == 1
+        return "turn" not in self.off and transposed and x.op == y.op == "matmul" and self.readers[x] == 1
 
     def _convolution(self, n: Node, x: Node, y: Node) -> Node:
         """As it is if plain and wanted, with its image's zeros as padding where a library computes it, or products."""
         a = n.attrs
         assert isinstance(a, g.Convolution)
-        if isinstance(self.rewrites.convolutions, bool):
+        kept = self.target.convolutions
+        if isinstance(kept, bool):
             if (found := by_one_place(self.b, n, x, y)) is not None:
                 return found
-            if self.rewrites.convolutions and by_planes(self.b, n):
+            if kept and by_planes(self.b, n):
                 return self._with_padding(n, x, y)
-            if self.rewrites.convolutions and in_phases(n):
+            if kept and in_phases(n):
                 return self._of_halves(n, x, y, a) or framed(self.b, n, x, y)
-            wanted = self.rewrites.convolutions and n.op != "convolve_image" and not self._is_depthwise(n, x, y)
+            wanted = kept and n.op != "convolve_image" and not self._is_depthwise(n, x, y)
         else:
-            wanted = self.rewrites.convolutions(n)
+            wanted = kept(n)
         if not wanted:
             return by_products(self.b, n, x, y)
         return self._with_padding(n, x, y)
@@ -302,7 +276,7 @@ class _Canonicalizer:
 
     def _of_halves(self, n: Node, x: Node, y: Node, a: g.Convolution) -> Node | None:
         """The convolution n as one of bfloat16: of what its operands are copies of, or may be rounded to; else None."""
-        wanted = self.rewrites.half_convolutions
+        wanted = self.target.half_convolutions
         if wanted is None or n.dtype != dtypes.float32:
             return None
         p, q = (before_cast(self.b, z) or (self.b.as_bfloat16(z) if self.b.rounds else None) for z in (x, y))
@@ -359,7 +333,7 @@ class _Canonicalizer:
         overwritten in place (see donate.py): that cannot be if v is made of x.
         """
         assert isinstance(n.attrs, g.Slice)
-        if not self.rewrites.cover or any(s != 1 for s in n.attrs.steps):
+        if "cover" in self.off or any(s != 1 for s in n.attrs.steps):
             return False
         if 2 * hint(product(v.shape)) < hint(product(x.shape)):
             return False

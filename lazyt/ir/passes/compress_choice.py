@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lazyt.ir.passes.checkpointing import Kept
     from lazyt.ir.passes.recomputation import Wish
     from lazyt.ir.symbolic import Scope
+    from lazyt.ir.target import Target
 
 # Nanoseconds to pack and unpack an element of one core, about.
 ROUNDING = 2.0
@@ -39,14 +40,12 @@ def is_choosable(graph: Graph) -> bool:
     return bool(draws) and all(d.told is None and not d.settings.table for d in draws)
 
 
-def compress_within(
-    graph: Graph, scope: Scope | None, wish: Wish, moves: bool = False, light: bool = False
-) -> Graph:  # fmt: skip
+def compress_within(graph: Graph, scope: Scope | None, wish: Wish, target: Target) -> Graph:
     """The graph with what a wish's limit has no room for in few bits."""
     if not is_choosable(graph):
-        return wish.once("compress", graph, lambda: compress(graph, scope, moves=moves))
+        return wish.once("compress", graph, lambda: compress(graph, scope, moves=target.offload))
     made = wish.once("factored", graph, lambda: factored(graph, scope))
-    found = wish.once("choice", made, lambda: _Choices(made, scope, wish, light))
+    found = wish.once("choice", made, lambda: _Choices(made, scope, wish, target))
     packed = found.packed(wish.limit)
     return wish.once(("compress", packed), made, lambda: compress(made, scope, only=packed))
 
@@ -54,10 +53,10 @@ def compress_within(
 class _Choices:
     """The saved values of a graph, and what is packed for each."""
 
-    def __init__(self, graph: Graph, scope: Scope | None, wish: Wish, light: bool) -> None:
+    def __init__(self, graph: Graph, scope: Scope | None, wish: Wish, target: Target) -> None:
         sides = Sides(graph)
         held = Held(ends_of_steps(graph), moments=moments(graph, sides.backward))
-        stored = fuse(graph, scope, held=held, light=light).stored
+        stored = fuse(graph, scope, target, held=held).stored
         self.cut = Cut(graph, scope)
         self.sources: dict[Node, set[Node]] = {}  # a stored value -> what is packed in its place
         early = stored - sides.backward

@@ -11,10 +11,10 @@ found from the beginning, so a longer unroll of a loop reuses the kernels of its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lazyt.ir.graph import Graph, Node
-from lazyt.ir.passes.call_operands import USUAL, Reads, buffer_of
+from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.passes.equal_groups import Kernels
 from lazyt.ir.passes.fuse import fuse
 from lazyt.ir.passes.fusion_cost import FUSED
@@ -23,9 +23,7 @@ from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.moments import NOTHING_HELD, Held
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, REDUCTIONS
 from lazyt.ir.symbolic import Scope
-
-# The needs of a call's code, as a share of the allowed needs: at most 1.
-Share = Callable[[KernelCall], float]
+from lazyt.ir.target import Target
 
 # A piece uses this share of what is allowed, because estimates may be a little too low ...
 FILL = 0.8
@@ -35,22 +33,20 @@ SLACK = 0.5
 ROUNDS = 12
 
 
-def fuse_bounded(
-    graph: Graph, scope: Scope | None, reuse: bool, share: Share, held: Held = NOTHING_HELD, reads: Reads = USUAL,
-    light: bool = False,
-) -> Fused:  # fmt: skip
+def fuse_bounded(graph: Graph, scope: Scope | None, target: Target, held: Held = NOTHING_HELD) -> Fused:
     """Divide a graph into groups and calls, and make the kernels of the groups, none above the allowed needs."""
+    assert target.share is not None, "kernels are bounded"
     pieces: dict[Node, int] = {}
     count = 0
     kernels: Kernels | None = None
     for _ in range(ROUNDS):
-        fused = fuse(graph, scope, True, pieces, held, reads, light)
+        fused = fuse(graph, scope, target, True, pieces, held)
         # NOTE: most programs take one round. In further ones most groups are what they were before.
-        found = kernels or Kernels(scope, reuse, fused.groups)
+        found = kernels or Kernels(scope, target.stage_reuse, fused.groups)
         large: list[tuple[KernelCall, float]] = []
         for group in fused.groups:
             call = fused.kernels[group] = found.of(group, fused.stored)
-            needs = share(call)
+            needs = target.share(call)
             if needs > 1:
                 large.append((call, needs))
         divided = False
@@ -61,7 +57,7 @@ def fuse_bounded(
                 divided = True
         if not divided:
             break
-        kernels = kernels or Kernels(scope, reuse)
+        kernels = kernels or Kernels(scope, target.stage_reuse)
     return fused
 
 

@@ -29,7 +29,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.extents import prefix_sums
 from lazyt.ir.graph import Graph, Node
-from lazyt.ir.passes.call_operands import USUAL, Reads, attention_operands, buffer_of, operands_of_call, scattered
+from lazyt.ir.passes.call_operands import attention_operands, buffer_of, operands_of_call, scattered
 from lazyt.ir.passes.casts import widens
 from lazyt.ir.passes.complex_words import are_halves
 from lazyt.ir.passes.fusion_cost import CHEAP, COSTLY, FUSED, WRITES, Costs
@@ -42,6 +42,7 @@ from lazyt.ir.passes.siblings import MAX_GROUP, Siblings, has_capacity, is_one
 from lazyt.ir.passes.visit_order import readers_first
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
 from lazyt.ir.symbolic import Dim, Scope, product
+from lazyt.ir.target import Target
 
 if TYPE_CHECKING:
     from lazyt.ir.passes.siblings import Form
@@ -53,27 +54,25 @@ CALLS = frozenset({"matmul", *CONVOLUTIONS, "opaque", "scatter"})
 
 
 def fuse(
-    graph: Graph, scope: Scope | None, enabled: bool = True, pieces: Mapping[Node, int] | None = None,
-    held: Held = NOTHING_HELD, reads: Reads = USUAL, light: bool = False,
+    graph: Graph, scope: Scope | None, target: Target, enabled: bool = True, pieces: Mapping[Node, int] | None = None,
+    held: Held = NOTHING_HELD,
 ) -> Fused:  # fmt: skip
     """Divide a graph into groups and calls. With `enabled` off every operation is a kernel of its own.
 
     pieces: nodes of different numbers (0 where there is none) are stored by different groups.
-    reads: of its products and convolutions. light: see `Costs`.
     """
-    return _Fuser(graph, scope, enabled, pieces or {}, held, reads, light).run()
+    return _Fuser(graph, scope, target, enabled, pieces or {}, held).run()
 
 
 class _Fuser:
     def __init__(
-        self, graph: Graph, scope: Scope | None, enabled: bool, pieces: Mapping[Node, int], held: Held, reads: Reads,
-        light: bool,
+        self, graph: Graph, scope: Scope | None, target: Target, enabled: bool, pieces: Mapping[Node, int], held: Held
     ) -> None:  # fmt: skip
         self.graph = graph
         self.pieces = pieces
         self.held = held
-        self.reads = reads
         self.scope = scope
+        self.target = target
         self.enabled = enabled
         self.units: list[Unit] = []
         self.whole = read_in_part(graph, scope)
@@ -84,7 +83,7 @@ class _Fuser:
         self.buffers: dict[Node, int] = {}
         self.stored: dict[Node, str] = dict.fromkeys(sorted(held.kept, key=lambda n: n.serial), "kept")  # -> why
         self.parts: dict[Node, list[tuple[Node, Place, int]]] = {}  # node -> (target, offsets, readers' number)
-        costs = Costs(graph, light)
+        costs = Costs(graph, target.light_functions)
         self.cost, self.at_each, self.users, self.is_light = costs.of, costs.at_each, costs.users, costs.is_light
         for n in costs.cut:
             self.stored[n] = "size"
@@ -97,7 +96,7 @@ class _Fuser:
         for n in readers_first(self.graph, self.users, self.cost, CHEAP, CALLS):
             self._visit(n)
         self.units.sort(key=lambda u: -u.number)
-        return Fused(self.units, set(self.stored), self.stored, reads=self.reads)
+        return Fused(self.units, set(self.stored), self.stored)
 
     def _store(self, n: Node, number: int, why: str) -> None:
         """n must have a buffer, written before the unit with this number."""
@@ -503,7 +502,7 @@ class _Fuser:
                 self._store(base, call.number, n.op)
             return
         product = n.op == "matmul" or n.op in CONVOLUTIONS
-        views = operands_of_call(self.scope, n, self.reads) if product else []
+        views = operands_of_call(self.scope, n, self.target) if product else []
         for x in [base for base, _, _ in views] or (scattered(n) if n.op == "scatter" else n.operands):
             self._store(x, call.number, n.op)
 

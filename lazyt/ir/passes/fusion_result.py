@@ -7,7 +7,6 @@ from dataclasses import field
 from lazyt.forking import cached_property
 from lazyt.ir import kernel as k
 from lazyt.ir.graph import Node
-from lazyt.ir.passes.call_operands import USUAL, Reads
 from lazyt.ir.passes.index_maps import AxisVar, Index, Place, substitute
 from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import Dim
@@ -75,7 +74,6 @@ class Fused:
     why: dict[Node, str]
     # The kernels of the groups, where they were already made: see divide_kernels.py.
     kernels: dict[Group, KernelCall] = field(default_factory=dict)
-    reads: Reads = USUAL
 
     @property
     def groups(self) -> list[Group]:

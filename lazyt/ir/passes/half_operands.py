@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
 
     from lazyt.ir.graph import Node
     from lazyt.ir.symbolic import Scope
-
-Wanted = Callable[[Builder, "Node"], bool]
+    from lazyt.ir.target import Target
 
 
 # The operations whose products are no user's: by how their names begin.
@@ -38,26 +36,28 @@ def may_be_rounded(n: Node) -> bool:
 
 
 class OperandBuilder(Builder):
-    """A builder whose products, if `halves`, are of halves where operands are float32 copies of such.
+    """A builder whose products are of halves where a target's read them and operands are float32 copies of such.
 
-    alike: only where both are one half. wanted: which products of float32 are to be of bfloat16, while `rounds` is on.
+    rounds: whether operands of float32 may be rounded to bfloat16.
     """
 
-    def __init__(self, scope: Scope | None, halves: bool, alike: bool, wanted: Wanted | None) -> None:
+    def __init__(self, scope: Scope | None, target: Target) -> None:
         super().__init__(scope)
-        self.halves, self.alike, self.wanted = halves, alike, wanted
-        self.rounds = False
+        self.target, self.rounds = target, False
 
     def matmul(self, a: Node, b: Node, dtype: np.dtype | None = None) -> Node:
-        if not self.halves or not a.dtype == b.dtype == dtypes.float32:
+        target = self.target
+        halves = target.half_products or target.alike_products
+        if not halves or not a.dtype == b.dtype == dtypes.float32:
             return super().matmul(a, b, dtype)
         p, q = (before_cast(self, x) or x for x in (a, b))
-        if p.dtype == q.dtype or not self.alike:
+        if p.dtype == q.dtype or not target.alike_products:
             a, b = p, q
         made = super().matmul(a, b, dtype)
-        if not self.rounds or self.wanted is None or dtypes.float16 in (a.dtype, b.dtype):
+        wanted = target.rounded_products
+        if not self.rounds or wanted is None or dtypes.float16 in (a.dtype, b.dtype):
             return made
-        return super().matmul(self.as_bfloat16(a), self.as_bfloat16(b)) if self.wanted(self, made) else made
+        return super().matmul(self.as_bfloat16(a), self.as_bfloat16(b)) if wanted(self, made) else made
 
     def as_bfloat16(self, x: Node) -> Node:
         """x, which is no copy of a half, rounded before it is moved."""

@@ -3,7 +3,7 @@
     h = gelu(x); y = h @ w               h = gelu(x); there = move_to_host(h); y = h @ w
     dw = transposed(h) @ dy       -->    back = move_to_device(there); dw = transposed(back) @ dy
 
-A backend that can (`Capabilities.offload`) copies beside its kernels, so the time is hidden where there is other work
+A backend that can (`Target.offload`) copies beside its kernels, so the time is hidden where there is other work
 meanwhile. Values are chosen by a memory budget or its policy (recompute.py), or are the packed arrays of a compression
 (compress.py). Here is what they become in a graph, and when they move: to the host as soon as they are made, back ahead
 of need as long as that does not raise the peak. A move changes no bit.

@@ -48,35 +48,30 @@ if TYPE_CHECKING:
 
 
 class Pass(NamedTuple):
-    """A pass of the pipeline; it does not run where `flag` is off ('' means always)."""
+    """A pass of the pipeline; it runs where `flag` is on, for targets that have the ability `needs` ('': always)."""
 
     name: str
     run: Run
     flag: str = ""
+    needs: str = ""
+
+
+def _if_fused(rewrite: Callable[[Graph, Scope | None], Graph]) -> Run:
+    """The pass that rewrites the graph of a program whose operations share kernels."""
+    return lambda p, options: replace(p, graph=rewrite(p.graph, p.scope)) if p.fused else p
+
+
+# Rewrites that are part of fusion.
+FUSES = frozenset({"cover", "turn", "vectors"})
 
 
 def _canonicalize(p: Program, options: Options) -> Program:
-    return replace(p, graph=canonicalize(p.graph, p.scope, options.rewrites))
-
-
-def _collect_sums(p: Program, options: Options) -> Program:
-    return replace(p, graph=collect_sums(p.graph, p.scope)) if p.fused else p
-
-
-def _merge_axes(p: Program, options: Options) -> Program:
-    return replace(p, graph=merge_axes(p.graph, p.scope)) if p.fused else p
-
-
-def _join_axes(p: Program, options: Options) -> Program:
-    return replace(p, graph=join_axes(p.graph, p.scope)) if p.fused else p
-
-
-def _pack_shared(p: Program, options: Options) -> Program:
-    return replace(p, graph=pack_shared(p.graph, p.scope)) if p.fused else p
+    off = options.off if options.fused else options.off | FUSES
+    return replace(p, graph=canonicalize(p.graph, p.scope, options.target, off))
 
 
 def _recompute(p: Program, options: Options) -> Program:
-    return p if options.wish is None else recompute(p, options.wish, options.reads)
+    return p if options.wish is None else recompute(p, options.wish, options.target)
 
 
 def _compress(p: Program, options: Options) -> Program:
@@ -84,8 +79,8 @@ def _compress(p: Program, options: Options) -> Program:
         return p
     whole = options.later is None
     if options.wish is None:
-        return replace(p, graph=compress(p.graph, p.scope, whole, moves=whole and options.offload))
-    return replace(p, graph=compress_within(p.graph, p.scope, options.wish, options.offload, p.light))
+        return replace(p, graph=compress(p.graph, p.scope, whole, moves=whole and options.target.offload))
+    return replace(p, graph=compress_within(p.graph, p.scope, options.wish, options.target))
 
 
 def _save_residuals(p: Program, options: Options) -> Program:
@@ -97,36 +92,34 @@ def _save_residuals(p: Program, options: Options) -> Program:
 
 def _phases(p: Program, options: Options) -> Program:
     # NOTE: where a function says which convolutions are calls, a library computes these.
-    return replace(p, graph=divide_short(p.graph, p.scope)) if options.convolutions is True else p
+    return replace(p, graph=divide_short(p.graph, p.scope)) if options.target.convolutions is True else p
 
 
 def _winograd(p: Program, options: Options) -> Program:
-    return replace(p, graph=lower_winograd(p.graph, p.scope)) if options.winograd else p
+    return replace(p, graph=lower_winograd(p.graph, p.scope))
 
 
 def _prefetch(p: Program, options: Options) -> Program:
     if options.prefetch is not None:
-        options.prefetch(p.graph, p.scope, options.reads)
+        options.prefetch(p.graph, p.scope, options.target)
     return p
 
 
 def _fuse(p: Program, options: Options) -> Program:
-    reads = options.reads
+    target = options.target
     if not p.fused:
-        apart = fuse(p.graph, p.scope, False, reads=reads)
-        alike = divided_alike(p.graph, p.scope, apart) if options.settle else None
+        apart = fuse(p.graph, p.scope, target, False)
+        alike = divided_alike(p.graph, p.scope, target, apart) if options.settle else None
         return replace(p, division=alike or apart, fused=alike is not None)
     held = NOTHING_HELD if p.choice is None else p.choice.held
-    if options.share is None:
-        return replace(p, division=fuse(p.graph, p.scope, held=held, reads=reads, light=p.light))
-    bounded = fuse_bounded(p.graph, p.scope, options.on("reuse"), options.share, held, reads, p.light)
-    return replace(p, division=bounded)
+    if target.share is None:
+        return replace(p, division=fuse(p.graph, p.scope, target, held=held))
+    return replace(p, division=fuse_bounded(p.graph, p.scope, target, held))
 
 
 def _kernelize(p: Program, options: Options) -> Program:
     assert p.division is not None, "kernels are made of a division"
-    reuse, epilogues = options.on("reuse"), options.fused and options.on("epilogues")
-    return replace(p, launches=tuple(kernelized(p.graph, p.division, p.scope, reuse, epilogues)))
+    return replace(p, launches=tuple(kernelized(p.graph, p.division, p.scope, options.target, options.fused)))
 
 
 def _epilogues(p: Program, options: Options) -> Program:
@@ -152,19 +145,22 @@ def _order(p: Program, options: Options) -> Program:
 
 PASSES: list[Pass] = [
     Pass("canonicalize", _canonicalize),  # marks of autograd go, complex values become parts, dead code is dropped
-    Pass("collect_sums", _collect_sums),  # what a loop adds up is one product, reduction or concatenation
-    Pass("merge_axes", _merge_axes, "merge"),  # a reduction over several axes reads what its operand is computed from
-    Pass("join_axes", _join_axes, "join"),  # ... or goes over those axes in the order of one, where that cannot be
-    Pass("pack_shared", _pack_shared, "pack"),  # a weight that many products read transposed is copied so
+    Pass("collect_sums", _if_fused(collect_sums)),  # what a loop adds up is one product, reduction or concatenation
+    # A reduction over several axes reads what its operand is computed from ...
+    Pass("merge_axes", _if_fused(merge_axes), flag="merge"),
+    # ... or goes over those axes in the order of one, where that cannot be.
+    Pass("join_axes", _if_fused(join_axes), needs="joined_axes"),
+    # A weight that many products read transposed is copied so.
+    Pass("pack_shared", _if_fused(pack_shared), needs="packed_products"),
     Pass("compress", _compress),  # what the backward reads is kept in few bits, where it was recorded so
     Pass("save_residuals", _save_residuals),  # a later backward's gradients give way to what it reads
     Pass("phases", _phases),  # transposed convolutions of short rows are a plain one for each phase
-    Pass("winograd", _winograd, "winograd"),  # convolutions that Winograd's algorithm may compute are its calls
+    Pass("winograd", _winograd, needs="winograd"),  # convolutions that Winograd's algorithm may compute are its calls
     Pass("recompute", _recompute),  # under a memory budget: what the backward computes again in place of keeping it
     Pass("prefetch", _prefetch),  # the backend compiles what it needs for certain, while this thread goes on
     Pass("fuse", _fuse),  # which nodes share a kernel, and which are stored
     Pass("kernelize", _kernelize),  # the kernel of each group; a library call or a product of each other unit
-    Pass("epilogues", _epilogues, "epilogues"),  # kernels over a product's elements become part of it
+    Pass("epilogues", _epilogues, needs="epilogues"),  # kernels over a product's elements become part of it
     Pass("order", _order),  # regions of independent launches, and lifetimes
 ]
 
@@ -194,7 +190,7 @@ def compile_graph(outputs: Sequence[Node], scope: Scope | None, options: Options
     Guards that passes rely on are left in `scope`.
     """
     graph = Graph(reachable(outputs), list(outputs))
-    return continued(Program(graph, scope, options.fused, options.light), options, until=until)
+    return continued(Program(graph, scope, options.fused), options, until=until)
 
 
 def continued(p: Program, options: Options, after: str = "", until: str = "") -> Program:
@@ -203,7 +199,7 @@ def continued(p: Program, options: Options, after: str = "", until: str = "") ->
         verify(p.graph)
     begin = [step.name for step in PASSES].index(after) + 1 if after else 0
     for step in PASSES[begin:]:
-        if step.flag not in options.off:
+        if step.flag not in options.off and (not step.needs or getattr(options.target, step.needs)):
             before, p = p, step.run(p, options)
             if options.verify or (options.checked and p.schedule is not before.schedule):
                 _verify(step, before, p)

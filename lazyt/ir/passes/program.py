@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from lazyt.forking import cached_property
-from lazyt.ir.passes.call_operands import Reads
-from lazyt.ir.passes.canonicalize import Rewrites
 from lazyt.ir.records import dataclass
+from lazyt.ir.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lazyt.ir.builder import Builder
-    from lazyt.ir.graph import Graph, Node
-    from lazyt.ir.passes.canonicalize import Attention
-    from lazyt.ir.passes.divide_kernels import Share
+    from lazyt.ir.graph import Graph
     from lazyt.ir.passes.fusion_result import Fused
     from lazyt.ir.passes.recomputation import Choice, Wish
     from lazyt.ir.passes.schedule import Launch, Schedule
@@ -24,53 +19,28 @@ if TYPE_CHECKING:
     from lazyt.ir.symbolic import Scope
 
 
+# A device whose kernels and products have all forms that passes give them, and whose backend has no further code.
+USUAL = Target(
+    convolutions=True, epilogues=True, stage_reuse=True, joined_axes=True, vector_products=True, packed_products=True,
+    half_products=True,
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Options:
-    """How a graph is compiled: what the backend can do, and which passes and rewrites are off."""
+    """How a graph is compiled: for which device, and which passes and rewrites are off."""
 
+    target: Target = USUAL  # without what flags take away
     fused: bool = True  # kernels of many operations; otherwise each operation has a kernel of its own
     # Whether an unfused program becomes a fused one where fusion would divide it in the same way.
     settle: bool = False
     verify: bool = False  # check the program after each pass
     off: frozenset[str] = frozenset()  # flags of passes and of rewrites
-    # Of the backend: which convolutions are calls, what calls attention becomes, the needs of a kernel's code as a
-    # share of what is allowed (None: kernels are not bounded), and code that it may begin to compile early.
-    convolutions: bool | Callable[[Node], bool] = True
-    attention: Attention | None = None
-    share: Share | None = None
-    prefetch: Callable[[Graph, Scope | None, Reads], None] | None = None
-    # Of products of halves: both operands are one half, and none is rounded while it is read.
-    alike: bool = False
-    # Of the backend, see `Rewrites`.
-    half_convolutions: Callable[[Builder, Node], bool] | None = None
-    rounded_products: Callable[[Builder, Node], bool] | None = None
+    prefetch: Callable[[Graph, Scope | None, Target], None] | None = None  # begins to compile code early
     # So many outputs at the end are the gradients of those before them, (values, gradients), for a later backward.
     later: tuple[int, int] | None = None
-    winograd: bool = False  # of the backend: it computes Winograd's convolutions
-    views: bool = False  # of the backend: convolutions read operands through strides, see `Reads`
-    light: bool = False  # of the backend: elementary functions take no longer than to read what they give
-    offload: bool = False  # of the backend: values may lie in the host's memory between two launches
     wish: Wish | None = None  # under a memory budget: what `recompute` and the order of launches aim at
     checked: bool = False  # check the schedule, also without `verify`
-
-    @cached_property
-    def rewrites(self) -> Rewrites:
-        """The rewrites of `canonicalize`."""
-        cover, transpose, vectors = (self.fused and self.on(flag) for flag in ("cover", "turn", "vectors"))
-        slices, halves = self.on("slices"), self.on("halves")
-        return Rewrites(
-            self.convolutions, self.attention, cover, transpose, vectors, slices, halves, halves and self.alike,
-            self.half_convolutions if halves else None, self.rounded_products if halves else None,
-        )  # fmt: skip
-
-    @property
-    def reads(self) -> Reads:
-        """How products and convolutions read their operands."""
-        return Reads(not self.alike, self.views and self.on("views"))
-
-    def on(self, flag: str) -> bool:
-        """Whether a flag is on."""
-        return flag not in self.off
 
 
 @dataclass(frozen=True)
@@ -80,7 +50,6 @@ class Program:
     graph: Graph
     scope: Scope | None
     fused: bool  # whether its kernels are those of a fused program
-    light: bool = False  # see `Options.light`
     exact: bool = False  # nothing is kept in few bits, whatever it was recorded under
     choice: Choice | None = None  # which values are computed again in the backward
     division: Fused | None = None

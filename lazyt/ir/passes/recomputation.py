@@ -31,7 +31,6 @@ class Wish:
     # Numbers of the products of this graph that have an epilogue if nothing is computed again: how a product is
     # computed, hence its last bits, must not depend on the budget.
     charged: frozenset[int] | None = frozenset()  # None: bits may depend on it, because some are compressed
-    offload: bool = False  # values may be moved to the host's memory
     # What was found of a graph already, for wishes that differ in their limit alone.
     known: dict[tuple[Hashable, int], tuple[Graph, Any]] = field(default_factory=dict)
 

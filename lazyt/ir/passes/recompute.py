@@ -23,7 +23,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.library_calls import TO_DEVICE, TO_HOST
-from lazyt.ir.passes.call_operands import USUAL, Reads, buffer_of, bytes_hint
+from lazyt.ir.passes.call_operands import buffer_of, bytes_hint
 from lazyt.ir.passes.checkpoint_search import solve
 from lazyt.ir.passes.checkpointing import Problem, Value
 from lazyt.ir.passes.fuse import fuse
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lazyt.ir.passes.program import Program
+    from lazyt.ir.target import Target
 
 # Rates of one core, a nanosecond: multiply-adds of products count two operations.
 PRODUCT_FLOPS = 50.0
@@ -53,11 +54,11 @@ KEPT = frozenset({"keep", "compress", "offload"})
 ONCE = frozenset({"gather", "position", "scatter", "opaque"})
 
 
-def recompute(p: Program, wish: Wish, reads: Reads = USUAL) -> Program:
-    """Choose what is kept, and write the backward that computes the rest again; `reads` as in `fuse`."""
+def recompute(p: Program, wish: Wish, target: Target) -> Program:
+    """Choose what is kept, and write the backward that computes the rest again."""
     if not p.fused or not wish.once("sides", p.graph, lambda: Sides(p.graph)).backward:
         return p
-    stored, sides, held, saved, model = wish.once("recompute", p.graph, lambda: _found(p, wish, reads))
+    stored, sides, held, saved, model = wish.once("recompute", p.graph, lambda: _found(p, wish, target))
     keep = model.problem.all_kept if wish.limit is None else solve(model.problem, wish.limit)
     keep = (keep - model.asked - model.pressed) | {~i for i in model.pressed}
     numbers = {n: i for i, n in enumerate(p.graph.nodes)}
@@ -73,22 +74,19 @@ def recompute(p: Program, wish: Wish, reads: Reads = USUAL) -> Program:
     return replace(p, graph=graph, choice=Choice(model.problem, keep, again, held, numbers, sent))
 
 
-def _found(p: Program, wish: Wish, reads: Reads) -> tuple[set[Node], Sides, Held, list[SavedValue], Model]:
+def _found(p: Program, wish: Wish, target: Target) -> tuple[set[Node], Sides, Held, list[SavedValue], Model]:
     """What does not depend on the limit of a wish."""
     sides = wish.once("sides", p.graph, lambda: Sides(p.graph))
     held = Held(ends_of_steps(p.graph), moments=moments(p.graph, sides.backward))
-    stored = fuse(p.graph, p.scope, held=held, reads=reads, light=p.light).stored
+    stored = fuse(p.graph, p.scope, target, held=held).stored
     saved = saved_values(p.graph, stored, sides)
-    return stored, sides, held, saved, _model(p.graph, stored, sides, saved, wish)
-
-
-def _model(graph: Graph, stored: set[Node], sides: Sides, saved: Sequence[SavedValue], wish: Wish) -> Model:
-    if not wish.offload:
-        return Model(graph, stored, sides, saved, wish)
-    # On the device a value in the host's memory takes nothing until it is back; 0 would say that it may not move.
-    sizes = {s.node: bytes_hint(s.node) for s in saved}
-    packing = {n: Packing(1, size, NANOSECONDS * size) for n, size in sizes.items() if size > 1}
-    return Model(graph, stored, sides, saved, wish, packing, moving=True)
+    packing = None
+    if target.offload:
+        # On the device a value in the host's memory takes nothing until it is back; 0 would say that it may not move.
+        sizes = {s.node: bytes_hint(s.node) for s in saved}
+        packing = {n: Packing(1, size, NANOSECONDS * size) for n, size in sizes.items() if size > 1}
+    model = Model(p.graph, stored, sides, saved, wish, packing, moving=target.offload)
+    return stored, sides, held, saved, model
 
 
 class Packing(NamedTuple):

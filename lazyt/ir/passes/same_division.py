@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from lazyt.ir.graph import Graph, Node
     from lazyt.ir.passes.fusion_result import Fused
     from lazyt.ir.symbolic import Scope
+    from lazyt.ir.target import Target
 
 
-def divided_alike(graph: Graph, scope: Scope | None, apart: Fused) -> Fused | None:
+def divided_alike(graph: Graph, scope: Scope | None, target: Target, apart: Fused) -> Fused | None:
     """The graph divided as it is when fusion is on, if that comes to the same as each operation by itself.
 
     None where passes before or behind do more than with single operations: around products, merged axes, and updates.
@@ -30,7 +31,7 @@ def divided_alike(graph: Graph, scope: Scope | None, apart: Fused) -> Fused | No
             return None
         if n.op in FUSED and any(x.op in FUSED and read_by[x] == 1 for x in n.operands):
             return None  # mostly fused, so this is not computed
-    fused = fuse(graph, scope)
+    fused = fuse(graph, scope, target)
     return fused if len(fused.units) == len(apart.units) and fused.stored == apart.stored else None
 
 

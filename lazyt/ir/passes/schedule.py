@@ -33,6 +33,7 @@ from lazyt.ir.prims import CONVOLUTIONS
 from lazyt.ir.records import dataclass
 from lazyt.ir.scan import BLOCK, SCANS
 from lazyt.ir.symbolic import Dim, Scope, product
+from lazyt.ir.target import Target
 
 
 @dataclass(eq=False)
@@ -179,15 +180,16 @@ class Schedule:
         return [c for c in found if isinstance(c, KernelCall)]
 
 
-def kernelized(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool, epilogues: bool) -> list[Launch]:
-    """The launches of the units, in their order; with `epilogues`, kernels that may become some are written as such."""
+def kernelized(graph: Graph, fused: Fused, scope: Scope | None, target: Target, fusing: bool) -> list[Launch]:
+    """The launches of the units, in their order. fusing: kernels that may become epilogues are written as such."""
+    epilogues = fusing and target.epilogues
     items: dict[Node, list[Node]] = {n: [] for n in graph.nodes if n.op == "opaque"}
     for n in graph.nodes:
         if n.op == "item" and n in fused.stored:
             items[n.operands[0]].append(n)
     launches: list[Launch] = []
     products: dict[Node, int] = {}  # -> their order
-    kernels = Kernels(scope, reuse, fused.groups)
+    kernels = Kernels(scope, target.stage_reuse, fused.groups)
     for u in fused.units:
         if isinstance(u, Group):
             kernel = fused.kernels.get(u)
@@ -195,7 +197,7 @@ def kernelized(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool, epi
                 kernel = kernels.of(u, fused.stored, products if epilogues else None)
             launches.append(kernel)
         else:
-            launches.append(_call(u, scope, fused, items))
+            launches.append(_call(u, scope, target, items))
             if u.node.op in ("matmul", "convolve", "convolve_image"):
                 products[u.node] = len(products)
     return launches
@@ -242,10 +244,10 @@ def _single(c: KernelCall) -> bool:
     return all(isinstance(e, int) and e == 1 for e in c.extents[: c.kernel.outer])
 
 
-def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Node]]) -> Launch:
+def _call(u: Call, scope: Scope | None, target: Target, items: dict[Node, list[Node]]) -> Launch:
     n = u.node
     if n.op == "matmul" or n.op in CONVOLUTIONS:
-        return MatmulCall(n, tuple(operands_of_call(scope, n, fused.reads)))
+        return MatmulCall(n, tuple(operands_of_call(scope, n, target)))
     if n.op == "scatter":
         return _scatter(n)
     assert isinstance(n.attrs, g.Opaque)

@@ -13,10 +13,11 @@ from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder
 from lazyt.ir.graph import Convolution
 from lazyt.ir.graph_interpreter import interpret
-from lazyt.ir.passes.canonicalize import Rewrites, canonicalize
+from lazyt.ir.passes.canonicalize import canonicalize
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.passes.verify import verify
 from lazyt.ir.symbolic import hint
+from lazyt.ir.target import Target
 from lazyt.runtime import plan_cache
 from tests.support.arrays import assert_close_at_scale, normal
 from tests.support.plans import bits_by_threads_and_epilogues, forget
@@ -239,7 +240,7 @@ class TestGeneral:
         outs, values = self.primitives(case)
         want = interpret(g.Graph(g.reachable(outs), outs), outs, values)
         for convolutions in (True, False):
-            graph = canonicalize(g.Graph(g.reachable(outs), outs), None, Rewrites(convolutions))
+            graph = canonicalize(g.Graph(g.reachable(outs), outs), None, Target(convolutions=convolutions))
             verify(graph)
             ops = {n.op for n in graph.nodes if n.op.startswith("convolve")}
             assert not ops or convolutions
@@ -279,7 +280,7 @@ def test_a_library_pads_by_itself(stride, padding):
     by_image = b.slice(whole, (0, 0, *padding), image.shape, (1,) * 4)
     outs = [y, b.convolve_filter(around, y, a, filters.shape), by_image]
     want = interpret(g.Graph(g.reachable(outs), outs), outs, [x, w])
-    graph = canonicalize(g.Graph(g.reachable(outs), outs), None, Rewrites(lambda n: True))
+    graph = canonicalize(g.Graph(g.reachable(outs), outs), None, Target(convolutions=lambda n: True))
     verify(graph)
     assert not any(n.op == "pad" for n in graph.nodes)
     # A window of three reaches two elements further than its first: no more than that is cut off its padding.

@@ -12,9 +12,10 @@ import pytest
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
 from lazyt.ir.graph_interpreter import interpret
-from lazyt.ir.passes.canonicalize import Rewrites, canonicalize
+from lazyt.ir.passes.canonicalize import canonicalize
 from lazyt.ir.passes.verify import verify
 from lazyt.ir.prims import CONVOLUTIONS
+from lazyt.ir.target import Target
 
 PLAIN = g.Convolution((3, 3), (1, 1), (1, 1), 1, (0, 0))
 STRIDED = g.Convolution((3, 3), (1, 1), (2, 2), 1, (0, 0))
@@ -61,7 +62,7 @@ def _rewritten(program: Callable[[Builder], Any], wanted: bool) -> tuple[g.Graph
     b = Builder(None)
     out = program(b)
     before = g.Graph(g.reachable([out]), [out])
-    after = canonicalize(before, None, Rewrites(half_convolutions=lambda b, n: wanted))
+    after = canonicalize(before, None, Target(convolutions=True, half_convolutions=lambda b, n: wanted))
     verify(after)
     rng = np.random.default_rng(0)
     shapes = {n.attrs.index: n.shape for n in before.nodes if isinstance(n.attrs, g.Input)}
@@ -91,6 +92,6 @@ def test_copies_are_where_they_are_not_wanted(program: Callable[[Builder], Any])
 def test_other_halves_stay_copies(others: tuple[Any, Any]) -> None:
     b = Builder(None)
     out = b.convolve(_single(b, 0, IMAGE, others[0]), _single(b, 1, FILTERS, others[1]), PLAIN)
-    after = canonicalize(g.Graph(b.nodes, [out]), None, Rewrites(half_convolutions=lambda b, n: True))
+    after = canonicalize(g.Graph(b.nodes, [out]), None, Target(convolutions=True, half_convolutions=lambda b, n: True))
     (n,) = [n for n in after.nodes if n.op == "convolve"]
     assert {x.dtype for x in n.operands} == {dtypes.float32}

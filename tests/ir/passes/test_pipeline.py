@@ -18,6 +18,7 @@ from lazyt.ir.passes import pipeline
 from lazyt.ir.passes.pipeline import PASSES, Pass, compile_graph, register
 from lazyt.ir.passes.program import Options, Program
 from lazyt.ir.symbolic import Scope
+from lazyt.ir.target import Target
 from lazyt.runtime import first_run as stepwise, plan_cache as planning
 from lazyt.tracing.trace import local
 
@@ -163,6 +164,21 @@ def test_a_program_that_fusion_changes_is_planned_fused_when_it_comes_again(comp
         lt.sync()
         del z
     assert [o.fused for o in compiled] == [False, True]
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_a_program_is_planned_once_only_where_its_device_would_fuse_nothing(light: bool) -> None:
+    b, (x,) = leaves((64, 64))
+    e = b.elementwise("exp", x)  # which a device with light functions computes again for each of its readers
+    parts = [b.slice(e, start, shape, (1, 1)) for start, shape in (((0, 0), (20, 20)), ((30, 1), (20, 30)))]
+    outputs = [b.reduce("sum", part, (1,)) for part in parts]
+    target = Target(light_functions=light)
+    settled, whole = (
+        compile_graph(outputs, Scope(), Options(target, fused=fused, settle=not fused)) for fused in (False, True)
+    )
+    assert len(whole.launches) == 3 - light
+    assert settled.fused is not light
+    assert len(settled.launches) == 3
 
 
 def test_an_operation_that_was_planned_by_itself_is_not_planned_for_a_first_run(

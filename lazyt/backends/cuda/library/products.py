@@ -35,7 +35,7 @@ DTYPES = {np.dtype(t) for t in ("f2", "f4", "f8", "c8", "c16")} | {BFLOAT16}
 def read_by(n: Node) -> np.dtype:
     """The dtype that a product reads: that of both operands."""
     dtype = n.operands[0].dtype
-    assert all(x.dtype == dtype for x in n.operands), "both are of one dtype: see Capabilities.alike_products"
+    assert all(x.dtype == dtype for x in n.operands), "both are of one dtype: see Target.alike_products"
     return dtype
 
 
