@@ -32,8 +32,8 @@ def check_devices(name: str, slots: Sequence[Any]) -> None:
 def check_writable_dtype(name: str, value: np.dtype, target: np.dtype) -> None:
     """In-place results must be castable to the target's kind, as in NumPy's same-kind rule."""
     if not np.can_cast(
-        np.float32 if value == dtypes.bfloat16 else value,
-        np.float32 if target == dtypes.bfloat16 else target,
+        dtypes.of(value).numpy,
+        dtypes.of(target).numpy,
         "same_kind",
     ):
         raise DTypeError(f"{name}: a result of dtype {value} cannot be written into a tensor of dtype {target}")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.backends.math.elements import BFLOAT16, reg_type
+from lazyt.backends.math.elements import bits_of, reg_type
 from lazyt.backends.math.vector import Vec, constant, fabs, where
+from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,11 +65,16 @@ def double_to_float_odd(x: Vec) -> Vec:
     return where(back.compare("one", x), past | 1, bits).as_float()
 
 
+# Of each dtype that is computed in float32: from it, exactly, and to it with one rounding.
+_FROM_AND_TO = {
+    dtypes.float16: (half_to_float, float_to_half),
+    dtypes.bfloat16: (bfloat_to_float, float_to_bfloat),
+}
+
+
 def widen(x: Vec, dtype: np.dtype) -> Vec:
     """A float16 or bfloat16 as float32, exactly; float32 and float64 as they are."""
-    if dtype == BFLOAT16:
-        return bfloat_to_float(x)
-    return half_to_float(x) if x.element == "half" else x
+    return _FROM_AND_TO[dtype][0](x) if dtype in _FROM_AND_TO else x
 
 
 def narrow(x: Vec, dtype: np.dtype) -> Vec:
@@ -80,12 +86,12 @@ def narrow(x: Vec, dtype: np.dtype) -> Vec:
         if target == "float":
             return x.convert("fptrunc", "float")
         x = double_to_float_odd(x)
-    return float_to_bfloat(x) if dtype == BFLOAT16 else float_to_half(x)
+    return _FROM_AND_TO[dtype][1](x)
 
 
 def rounded(x: Vec, dtype: np.dtype) -> Vec:
     """A float32 rounded to the nearest float16 or bfloat16, as a float32."""
-    if dtype != BFLOAT16:
+    if dtype != dtypes.bfloat16:
         return widen(narrow(x, dtype), dtype)
     bits = x.as_int()
     near = bits + 0x7FFF + ((bits >> 16) & 1)
@@ -93,30 +99,28 @@ def rounded(x: Vec, dtype: np.dtype) -> Vec:
 
 
 def _to_bool(x: Vec, source: np.dtype) -> Vec:
-    if x.element == "half":
-        x = x.as_int() & 0x7FFF
-    elif source == BFLOAT16:
-        x = x & 0x7FFF
+    if dtypes.of(source).narrow:
+        x = (x if dtypes.of(source).raw else x.as_int()) & (dtypes.of(source).sign - 1)
     return x.ne(0)
 
 
 def _from_bool(x: Vec, target: np.dtype) -> Vec:
-    if target.kind in "iu":
+    if dtypes.kind(target) in "iu":
         return x.convert("zext", reg_type(target))
-    one: float = 0x3F80 if target == BFLOAT16 else 1
+    one: float = bits_of(1, target) if dtypes.of(target).raw else 1
     like = Vec(x.body, "", reg_type(target), x.lanes)
     return where(x, constant(like, one), 0)
 
 
 def _int_to_float(x: Vec, source: np.dtype, target: np.dtype) -> Vec:
-    signed = source.kind == "i"
+    signed = dtypes.kind(source) == "i"
     opcode = "sitofp" if signed else "uitofp"
-    if target.itemsize > 2:
+    if not dtypes.of(target).narrow:
         return x.convert(opcode, reg_type(target))
     if x.bits <= 16:
         return narrow(x.convert(opcode, "float"), target)
-    if target != BFLOAT16:
-        # Past 65520 all is infinite, and what is left is exact in float32.
+    if dtypes.of(target).largest < 2**17:
+        # What is past that overflows, and what is left is exact in float32.
         x = x.intrinsic("smax", -(2**17)) if signed else x
         x = x.intrinsic("smin" if signed else "umin", 2**17)
         return narrow(x.convert(opcode, "float"), target)
@@ -129,24 +133,25 @@ def _int_to_float(x: Vec, source: np.dtype, target: np.dtype) -> Vec:
 
 
 def _float_to_int(x: Vec, target: np.dtype) -> Vec:
-    return x.saturate(reg_type(target), signed=target.kind == "i")
+    return x.saturate(reg_type(target), signed=dtypes.kind(target) == "i")
 
 
 def convert(x: Vec, source: np.dtype, target: np.dtype) -> Vec:
     """`x` of dtype `source` as `target`."""
     if source == target:
         return x
-    if target.kind == "b":
+    kinds = dtypes.kind(source), dtypes.kind(target)
+    if kinds[1] == "b":
         return _to_bool(x, source)
-    if source.kind == "b":
+    if kinds[0] == "b":
         return _from_bool(x, target)
-    integers = source.kind in "iu", target.kind in "iu"
+    integers = kinds[0] in "iu", kinds[1] in "iu"
     if integers == (True, True):
         if x.bits == 8 * target.itemsize:
             return x
         if x.bits > 8 * target.itemsize:
             return x.convert("trunc", reg_type(target))
-        return x.convert("sext" if source.kind == "i" else "zext", reg_type(target))
+        return x.convert("sext" if kinds[0] == "i" else "zext", reg_type(target))
     if integers[0]:
         return _int_to_float(x, source, target)
     x = widen(x, source)
