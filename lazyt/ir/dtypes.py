@@ -19,6 +19,7 @@ int8, int16, int32, int64 = (np.dtype(f"int{n}") for n in (8, 16, 32, 64))
 uint8, uint16, uint32, uint64 = (np.dtype(f"uint{n}") for n in (8, 16, 32, 64))
 float16, float32, float64 = (np.dtype(f"float{n}") for n in (16, 32, 64))
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
+float8_e4m3fn, float8_e5m2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
 complex64, complex128 = np.dtype("complex64"), np.dtype("complex128")
 
 
@@ -59,8 +60,13 @@ class DType:
 
     @property
     def narrow(self) -> bool:
-        """Whether arithmetic is done in a wider dtype: float16 and bfloat16."""
+        """Whether arithmetic is done in a wider dtype: float16, bfloat16 and those of 8 bits."""
         return self.compute != self.dtype
+
+    @property
+    def stored(self) -> bool:
+        """Whether values are only stored in it: operations read them as `compute` (see `ops/definition.py`)."""
+        return self.narrow and self.bits == 8
 
     @property
     def raw(self) -> bool:
@@ -87,6 +93,8 @@ _RECORDS = {
     r.dtype: r
     for r in (
         *(_other(d) for d in (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64)),
+        _float(float8_e4m3fn, "e4m3", "i8", float32),
+        _float(float8_e5m2, "e5m2", "i8", float32),
         _float(float16, "f16", "half", float32),
         _float(bfloat16, "bf16", "i16", float32),
         _float(float32, "f32", "float"),
@@ -130,7 +138,7 @@ def host_kind(dtype: np.dtype) -> str:
 
 
 def computed_in(dtype: np.dtype) -> np.dtype:
-    """What arithmetic on a dtype is done in: float32 for float16 and bfloat16."""
+    """What arithmetic on a dtype is done in: float32 for float16, bfloat16 and those of 8 bits."""
     return _RECORDS[dtype].compute
 
 
@@ -172,10 +180,17 @@ def promote(a: np.dtype, b: np.dtype) -> np.dtype:
     """The common dtype of two dtypes.
 
     Array API table, with NumPy's choices where the standard leaves it open (int64 + float32 -> float64);
-    bfloat16 acts as float16 does, and float16 with bfloat16 gives float32.
+    bfloat16 acts as float16 does, and float16 with bfloat16 gives float32. A float of 8 bits gives way to every other
+    float, and integers give way to it, as in JAX. DTypeError for two different ones.
     """
     if a == b:
         return a
+    stored = [d for d in (a, b) if _RECORDS[d].stored]
+    if len(stored) == 2:
+        raise DTypeError(f"{a} and {b} have no common dtype: cast one of them to the other, or both to float32")
+    if stored:
+        other = b if stored[0] == a else a
+        return stored[0] if kind(other) in "biu" else other
     if bfloat16 in (a, b):
         other = b if a == bfloat16 else a
         if kind(other) in "biu":

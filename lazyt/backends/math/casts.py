@@ -56,6 +56,41 @@ def float_to_bfloat(x: Vec) -> Vec:
     return (r >> 16).convert("trunc", "i16")
 
 
+class _Small:
+    """A float of 8 bits by the bits of its mantissa, its bias, and its codes: the largest, what is past it, and NaN."""
+
+    def __init__(self, mantissa: int, bias: int, largest: int, past: int, nan: int) -> None:
+        self.shift, self.bias = 23 - mantissa, bias
+        self.largest, self.past, self.nan = largest, past, nan
+
+    def widen(self, x: Vec) -> Vec:
+        wide = x.convert("zext", "i32")
+        code = wide & 0x7F
+        # As for float16: the product moves the exponent from one bias to the other, subnormals included.
+        finite = ((code << self.shift).as_float() * 2.0 ** (127 - self.bias)).as_int()
+        r = where(code.compare("ugt", self.largest), constant(finite, 0x7FC00000), finite)
+        if self.past != self.nan:
+            r = where(code.compare("eq", self.past), constant(r, 0x7F800000), r)
+        return (r | ((wide & 0x80) << 24)).as_float()
+
+    def narrow(self, x: Vec) -> Vec:
+        bits, shift = x.as_int(), self.shift
+        magnitude = bits & 0x7FFFFFFF
+        half = (1 << (shift - 1)) - 1 - ((127 - self.bias) << 23)
+        normal = (magnitude + half + ((magnitude >> shift) & 1)) >> shift
+        # Beside this power of 2 the last place is the subnormals' step.
+        step = 1 - self.bias + shift
+        subnormal = (magnitude.as_float() + 2.0**step).as_int() - ((127 + step) << 23)
+        r = where(magnitude < ((128 - self.bias) << 23), subnormal, normal)
+        r = where(r > self.largest, constant(r, self.past), r)
+        r = where(magnitude > 0x7F800000, constant(r, self.nan), r)
+        return (r | ((bits >> 24) & 0x80)).convert("trunc", "i8")
+
+
+_E4M3 = _Small(3, 7, 0x7E, 0x7F, 0x7F)
+_E5M2 = _Small(2, 15, 0x7B, 0x7C, 0x7E)
+
+
 def double_to_float_odd(x: Vec) -> Vec:
     """float32 of a double, rounded to odd: toward zero, the last bit set when inexact."""
     near = x.convert("fptrunc", "float")
@@ -69,6 +104,8 @@ def double_to_float_odd(x: Vec) -> Vec:
 _FROM_AND_TO = {
     dtypes.float16: (half_to_float, float_to_half),
     dtypes.bfloat16: (bfloat_to_float, float_to_bfloat),
+    dtypes.float8_e4m3fn: (_E4M3.widen, _E4M3.narrow),
+    dtypes.float8_e5m2: (_E5M2.widen, _E5M2.narrow),
 }
 
 

@@ -78,6 +78,8 @@ def in_float32(rule: Rule, dtype: np.dtype) -> Rule:
 
 
 def _float_rules(dtype: np.dtype) -> Rules:
+    if dtypes.of(dtype).stored:
+        return {name: in_float32(rule, dtype) for name, rule in _float_rules(dtypes.computed_in(dtype)).items()}
     bits = floating.BITS[dtype.name]
     if not dtypes.of(dtype).narrow:
         rules = dict(_FLOAT32 if dtype.itemsize == 4 else _FLOAT64)
