@@ -62,7 +62,7 @@ ONE_OF = {
     "tests/backends/cpu/test_strided_access.py": 4,
     "tests/backends/cpu/test_symbolic_binding.py": 3,
     "tests/backends/cpu/test_time_tiles.py": 2,
-    "tests/backends/cuda/test_cuda_attention.py": 18,
+    "tests/backends/cuda/test_cuda_attention.py": 36,
     "tests/backends/cuda/test_cuda_compression.py": 4,
     "tests/backends/cuda/test_cuda_cudnn.py": 6,
     "tests/backends/cuda/test_cuda_emit.py": 20,

@@ -15,7 +15,7 @@ from lazyt.autograd.custom import inputs_of, sources_of
 from lazyt.autograd.reachability import Reach, reach_of, refuse_again
 from lazyt.autograd.saved_segment import Passed, link_synced
 from lazyt.autograd.track import CUSTOM, TRACK
-from lazyt.autograd.vjp_step import special_step
+from lazyt.autograd.vjp_step import linked, special_step
 from lazyt.errors import NotSupportedError
 from lazyt.ops.definition import OpDef
 from lazyt.tracing.commit import undisturbed
@@ -69,11 +69,10 @@ class JVP:
         """Write the graph of the tangents."""
         n, m, _ = s.statics
         b = low.builder
-        nodes = [low.nodes[x] for x in s.operands]
-        outputs, seeds = nodes[:n], dict(zip(nodes[n : n + m], nodes[n + m : n + 2 * m], strict=True))
-        rest = nodes[n + 2 * m :]
+        nodes = [low.nodes[x] for x in s.operands[: n + 2 * m]]
+        outputs, seeds = nodes[:n], dict(zip(nodes[n : n + m], nodes[n + m :], strict=True))
         # A leaf of this trace has the tangent of the value that it stands for: the earliest sync's first.
-        for leaf, origin in reversed([*zip(rest[::2], rest[1::2], strict=True)]):
+        for leaf, origin in reversed(linked(low, s.operands[n + 2 * m :])):
             (t,) = forward.push(b, [origin], list(seeds), list(seeds.values()))
             if t is not None:
                 seeds[leaf] = t

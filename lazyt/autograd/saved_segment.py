@@ -494,6 +494,7 @@ def across_syncs(tr: Trace, reach: Reach, records: Records | None = None) -> Ite
         for x in r.synced:
             m = of(x.step.index)
             if m is not None and m not in met and isinstance(m.segment, Segment):
+                assert m.slot is not None, "its segment has it"
                 met.add(m)
                 todo.append((Reach([m.slot], None), m.segment.metas.get))
 

@@ -46,7 +46,7 @@ class VJP:
         outputs = ops[:n]
         cotangents = ops[n:] if given else [b.expand_to(b.constant(1, o.dtype), o.shape) for o in outputs]
         rest = s.operands[len(ops) :]
-        pairs = [(low.nodes[rest[2 * i]], low.nodes[rest[2 * i + 1]]) for i in range(links)]
+        pairs = linked(low, rest[: 2 * links])
         groups = [[low.nodes[v] for v in versions] for versions in s.info]
         ends = [any(x in s.stops for x in versions) for versions in s.info]
         blocked = {n for nodes, is_end in zip(groups, ends, strict=True) if is_end for n in nodes}
@@ -71,6 +71,15 @@ class VJP:
             # NOTE: last, for it says that the rest is there.
             made.leaves = ()
         return made
+
+
+def linked(low: Lowered, slots: Sequence[Slot]) -> list[tuple[Node, Node]]:
+    """Pairs of a leaf and the value that it stands for, whose extents have names of their own: they are equal."""
+    pairs = [(low.nodes[leaf], low.nodes[origin]) for leaf, origin in zip(slots[::2], slots[1::2], strict=True)]
+    for leaf, origin in pairs:
+        for d, e in zip(leaf.shape, origin.shape, strict=True):
+            low.scope.unify(d, e)
+    return pairs
 
 
 def _pull(

@@ -151,7 +151,7 @@ def _cases() -> list[Any]:
         for j, outer in enumerate(OUTERMOST):
             for k, where in enumerate(READS):
                 closes = bool((i + j + k) % 2)
-                quick = (5 * i + 3 * j + k) % 13 == 0
+                quick = (5 * i + 3 * j + k) % 26 == 0
                 marks = () if quick else (pytest.mark.slow,)
                 if quick or (i + j + k) % 3 == 0:
                     found.append(pytest.param(inner, outer, where, closes, marks=marks))
@@ -215,7 +215,7 @@ def test_a_derivative_by_a_value_that_a_function_of_pythons_made(origin: str, fo
         return [made.tolist(), x.grad.tolist()]
 
     expected = both("nothing", False)
-    for where in ("before", "between", "after", "of the outer value", "nothing"):
+    for where in ("before", "after", "nothing"):
         try:
             found = both(where, where == "nothing")
         except lt.NotSupportedError as e:
@@ -241,6 +241,43 @@ def test_a_derivative_that_was_read_is_differentiated(where: str, form: str) -> 
     expected = outer(lambda u: _plain(u, _array(OUTER), where), False)
     found = outer(lambda u: _reading(u, _array(OUTER), where), True)
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-10)
+
+
+_ROW = np.array([[0.5, -0.3, 0.2, 1.0]])
+# Values of other shapes on the way: a row of means, halves that change places, rows that become columns.
+SHAPED: dict[str, Callable[[Any, Any], Any]] = {
+    "row": lambda u, row: u * 2 + row * u.sum(axis=0, keepdims=True),
+    "joined": lambda u, row: lt.concat([u[1:], u[:1]]) * u.mean(axis=1, keepdims=True) + row,
+    "reshaped": lambda u, row: (u.T.reshape(2, 6) ** 2).reshape(3, 4) * row,
+}
+
+
+@pytest.mark.parametrize("form", ["grad", "vjp", "autograd.grad", "jvp", "linearize"])
+@pytest.mark.parametrize("body", SHAPED)
+def test_a_derivative_in_parts_of_other_shapes(body: str, form: str) -> None:
+    tangent = np.linspace(-1.0, 1.5, 12).reshape(3, 4)
+    forms = {
+        **FORMS, "grad": lambda f: lt.grad(lambda u: (f(u) ** 2).sum()),
+        "jvp": lambda f: lambda u: lt.jvp(f, (u,), (lt.asarray(tangent),))[1],
+        "linearize": lambda f: lambda u: lt.linearize(f, u)[1](lt.asarray(tangent)),
+        "autograd.grad": lambda f: lambda u: lt.autograd.grad((f(u) ** 2).sum(), [u], create_graph=True)[0],
+    }  # fmt: skip
+
+    def both(eager: bool) -> list[Any]:
+        x = lt.asarray(np.arange(12.0).reshape(3, 4) * 0.1).requires_grad_()
+        row = lt.asarray(_ROW).requires_grad_()
+
+        def f(u: Any) -> Any:
+            with lt.eager() if eager else contextlib.nullcontext():
+                return SHAPED[body](u, row)
+
+        made = forms[form](f)(x * 1.0)
+        (made * made + made).sum().backward()
+        assert x.grad is not None and row.grad is not None
+        return [x.grad.tolist(), row.grad.tolist()]
+
+    for a, b in zip(both(True), both(False), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
 def test_a_penalty_on_a_gradient_of_a_function_that_reads() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lazyt.testing.kinds import Kind
-from lazyt.testing.statements import Failure
+from lazyt.testing.statements import Failure, Stopped
 from tests.support.fuzz.shrink_source import shrink_lines
 
 _SCRIPT = '''"""{title}: {fault}."""
@@ -58,7 +58,7 @@ class CheckedLines(Kind):
         """Run a program as far as it takes to see whether it fails in the same way."""
         try:
             return self.check(lines)
-        except SyntaxError:
+        except (SyntaxError, Stopped):
             return None
 
     def script(self, title: str, lines: Sequence[str]) -> str:

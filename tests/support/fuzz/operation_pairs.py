@@ -442,6 +442,16 @@ REGIMES_OF = (
 RATE = 0.01
 
 
+# Differences of different steps agree to so much of the slope; where they do not, they are no reference.
+STEEP = 1e-5
+
+
+def _slope(lines: Sequence[str], leaves: Callable[[float], Any] | None = None) -> Slope | None:
+    """The slope of a program in NumPy; None at a kink, and where it is too steep for differences."""
+    found = slope(lines, space_for, leaves)
+    return None if found is None or found.off > STEEP * max(1.0, abs(found.along)) else found
+
+
 class _Leaves:
     """The leaves of a program in lazyt: made at first, then the same ones again."""
 
@@ -516,7 +526,7 @@ def _regime(lines: Sequence[str], code: Any, want: Slope, m: Mode) -> tuple[str,
                     # NOTE: far from where they began, references of special functions lose their digits.
                     x -= lt.clip(RATE * x.grad, -0.1, 0.1)
         values = [np.array(x.detach().numpy()) for x, _, _ in leaves.made]
-        moved = slope(lines, space_for, leaves.moved(values))
+        moved = _slope(lines, leaves.moved(values))
         value, grads, asked = _turn(code, leaves, m, read=True)
         if moved is not None and (wrong := _wrong(leaves, moved, value, grads, asked)) is not None:
             return f"{wrong[0]} in turn 2", f"{m}, behind an update and a read: {wrong[1]}"
@@ -539,7 +549,7 @@ def check_pair(lines: Sequence[str] | str, regimes: Sequence[Mode] = REGIMES) ->
     if not any(line.startswith("loss = ") for line in lines):
         raise SyntaxError("no loss")
     code = compile("\n".join(lines), "<program>", "exec")
-    want = slope(lines, space_for)
+    want = _slope(lines)
     if want is None:
         raise Stopped("a kink")
     for m in regimes:
