@@ -84,7 +84,7 @@ def _check(models: Sequence[Any], optimizers: Sequence[Any], options: Options) -
         if isinstance(vars(model).get("forward"), CastForward):
             raise AutocastError("initialize: the model was initialized before")
         for name, p in model.named_parameters():
-            if options.opt_level != "O0" and p.dtype in (dtypes.float16, dtypes.bfloat16):
+            if options.opt_level != "O0" and p.dtype in dtypes.HALVES:
                 raise AutocastError(f"initialize: parameter {name!r} is {p.dtype}; a model of float32 is required")
     for optimizer in optimizers:
         if not isinstance(optimizer, Optimizer):

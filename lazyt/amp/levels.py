@@ -53,7 +53,7 @@ def _scale(value: Any) -> float | None:
 
 def _narrow(name: str, value: Any) -> np.dtype:
     d = dtypes.as_dtype(value)
-    if d not in (dtypes.float16, dtypes.bfloat16, dtypes.float32):
+    if d not in (*dtypes.HALVES, dtypes.float32):
         raise AutocastError(f"initialize: {name} is float16, bfloat16 or float32, got {d}")
     return d
 

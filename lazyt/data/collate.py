@@ -38,7 +38,7 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, Tensor | str | bytes):
         return data
     if isinstance(data, np.ndarray | np.generic):
-        return asarray(data, device=HOST) if data.dtype.kind not in "OUSMmV" or data.dtype == dtypes.bfloat16 else data
+        return asarray(data, device=HOST) if dtypes.host_kind(data.dtype) not in "OUSMmV" else data
     if isinstance(data, Mapping):
         return _like(data, {k: default_convert(v) for k, v in data.items()})
     if isinstance(data, tuple):

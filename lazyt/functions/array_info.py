@@ -151,8 +151,8 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     >>> lt.issubdtype(lt.bfloat16, np.floating)
     True
     """
-    d, e = (dtypes.float16 if a == dtypes.bfloat16 and isinstance(a, np.dtype) else a for a in (arg1, arg2))
-    return bool(np.issubdtype(d, e))
+    one, other = (isinstance(a, np.dtype) and dtypes.is_known(a) and dtypes.of(a).foreign for a in (arg1, arg2))
+    return bool(arg1 == arg2 if other else np.issubdtype(np.floating if one else arg1, arg2))
 
 
 def promote_types(type1: Any, type2: Any) -> np.dtype:
@@ -241,7 +241,7 @@ def geomspace(start: complex, stop: complex, num: int = 50, endpoint: bool = Tru
     if not start or not stop:
         raise ShapeError("geomspace: a bound is 0, which no multiple leads to or from")
     a = np.geomspace(start, stop, num, endpoint)
-    default = dtypes.complex64 if a.dtype.kind == "c" else dtypes.float32
+    default = dtypes.complex64 if dtypes.host_kind(a.dtype) == "c" else dtypes.float32
     return _made(a.astype(dtypes.as_dtype(dtype) if dtype is not None else default, copy=False))
 
 

@@ -14,6 +14,7 @@ from lazyt.functions.arguments import tensor
 from lazyt.functions.random import Generator, default_generator, get_state, set_state
 from lazyt.functions.sensitivity import Sensitivity
 from lazyt.interrupts import uninterrupted
+from lazyt.ir import dtypes
 from lazyt.ir.bit_allocation import allocate
 from lazyt.ir.compression import BITS, PARTS_OF_A_BIT, Compression
 from lazyt.ir.passes.offload import LEAST
@@ -238,7 +239,7 @@ class compress(Context):  # noqa: N801 - a context, as `lazyt.no_grad`
         if self._sensitivity is None:
             raise ValueError(f"compress: samples have bits of their own at level {MIXED!r}, this has {self._level!r}")
         found = np.asarray(indices)
-        if found.ndim != 1 or found.dtype.kind not in "iu" or not found.size or found.min() < 0:
+        if found.ndim != 1 or dtypes.host_kind(found.dtype) not in "iu" or not found.size or found.min() < 0:
             raise ValueError(f"compress: indices of samples are whole numbers from 0 on, got {indices!r}")
         if found.max() >= MOST_SAMPLES:
             raise ValueError(

@@ -15,6 +15,8 @@ from lazyt.ir.dtypes import (
     bfloat16,
     complex64,
     complex128,
+    float8_e4m3fn,
+    float8_e5m2,
     float16,
     float32,
     float64,
@@ -132,7 +134,8 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype:
 
 
 __all__ = [
-    "bfloat16", "bool", "can_cast", "complex64", "complex128", "e", "finfo", "float16", "float32", "float64", "iinfo",
+    "bfloat16", "bool", "can_cast", "complex64", "complex128", "e", "finfo", "float8_e4m3fn", "float8_e5m2",
+    "float16", "float32", "float64", "iinfo",
     "inf", "int8", "int16", "int32", "int64", "isdtype", "nan", "newaxis", "pi", "result_type", "uint8", "uint16",
     "uint32", "uint64",
 ]  # fmt: skip

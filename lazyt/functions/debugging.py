@@ -130,5 +130,5 @@ def _record(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwar
 
 def _cast(x: Any) -> np.dtype | None:
     if isinstance(x, Handle):
-        return dtypes.float32 if x.dtype == dtypes.bfloat16 else None
+        return dtypes.of(x.dtype).numpy if dtypes.of(x.dtype).foreign else None
     return _WIDE[type(x)]

@@ -83,6 +83,10 @@ def dlpack(
         raise ExportError(f"__dlpack__: not supported: device {dl_device}, because the memory is the CPU's")
     a = self._array("__dlpack__")
     half = self.dtype == dtypes.bfloat16
+    if dtypes.of(self.dtype).foreign and not half:
+        raise ExportError(
+            f"__dlpack__: not supported: {self.dtype}, because NumPy makes the capsule and has no such type"
+        )
     if half:
         a = a.view(np.uint16)
     if copy is not False:
@@ -142,14 +146,16 @@ def buffer(self: Tensor, flags: int, /) -> memoryview:
         raise ExportError(
             f"__buffer__: not supported: device {str(self.device)!r}, because buffers are the CPU's memory"
         )
-    if self.dtype == dtypes.bfloat16:
-        raise ExportError("__buffer__: not supported: bfloat16, because Python's buffers have no such format")
+    if dtypes.of(self.dtype).foreign:
+        raise ExportError(f"__buffer__: not supported: {self.dtype}, because Python's buffers have no such format")
     return memoryview(self._array("__buffer__"))  # type: ignore[arg-type]
 
 
 def _from_gpu(self: Tensor, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
-    if self.dtype == dtypes.bfloat16:
-        raise ExportError("__dlpack__: not supported: bfloat16, because CuPy makes the capsule and has no such type")
+    if dtypes.of(self.dtype).foreign:
+        raise ExportError(
+            f"__dlpack__: not supported: {self.dtype}, because CuPy makes the capsule and has no such type"
+        )
     array = memory.shared_array(materialise(self, "__dlpack__"))
     own = dlpack_device(self)
     if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != own:
@@ -162,8 +168,8 @@ def cuda_array_interface(self: Tensor) -> dict[str, Any]:
 
     AttributeError for one on the CPU, as if absent, and for bfloat16. The memory stays as long as this tensor does.
     """
-    if self.device == HOST or self.dtype == dtypes.bfloat16:
-        raise AttributeError("__cuda_array_interface__: the value is on the CPU, or a bfloat16")
+    if self.device == HOST or dtypes.of(self.dtype).foreign:
+        raise AttributeError(f"__cuda_array_interface__: the value is on the CPU, or a {self.dtype}")
     data = materialise(self, "__cuda_array_interface__")
     # NOTE: a write in place gives the tensor another buffer; who reads this one knows only the tensor.
     weakref.finalize(self, _let_go, data.buffer)

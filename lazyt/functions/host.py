@@ -86,11 +86,11 @@ def host_array(obj: Any, dtype: np.dtype | None) -> np.ndarray[Any, Any]:
             raise ShapeError(f"asarray: {e}") from None
         if dtype is None and not hasattr(obj, "__array__") and not hasattr(obj, "__array_interface__"):
             dtype = _default_of(obj, a)
-    if a.dtype.kind in "OUSMmV" and a.dtype != dtypes.bfloat16:
+    if dtypes.host_kind(a.dtype) in "OUSMmV":
         if a.dtype == object and a.size and all(type(x) is int for x in a.flat) and not _fit(a):
             raise ScalarRangeError(f"asarray: Python integers beyond 64 bits: {min(a.flat)} to {max(a.flat)}")
         raise DTypeError(f"asarray: cannot make a tensor of {type(obj).__name__!r} with NumPy dtype {a.dtype}")
-    if dtype is not None and a.dtype.kind in "iu" and a.size and a is not obj and _only_python(obj):
+    if dtype is not None and dtypes.host_kind(a.dtype) in "iu" and a.size and a is not obj and _only_python(obj):
         _check_range(a, dtypes.as_dtype(dtype))
     return a.astype(dtypes.as_dtype(dtype if dtype is not None else a.dtype), copy=False)
 

@@ -12,6 +12,7 @@ from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.manipulation import in_one_axis
 from lazyt.functions.subscript import getitem as getitem, parse, setitem as setitem
+from lazyt.ir import dtypes
 from lazyt.ops import indexing as ops
 from lazyt.ops.axes import one_axis
 from lazyt.tracing.tensor_state import Handle
@@ -41,7 +42,7 @@ def _indices(name: str, indices: ArrayLike, axis: int, t: Tensor) -> Any:
         host = np.asarray(indices)
         if not host.size:
             host = host.astype(np.int64)
-    if host.dtype.kind in "iu":
+    if dtypes.host_kind(host.dtype) in "iu":
         outside = host[(host < -n) | (host >= n)]
         if outside.size:
             raise IndexOutOfRange(f"{name}: index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")

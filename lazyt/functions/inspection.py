@@ -19,7 +19,7 @@ __array_api_version__ = "2025.12"
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 
 # The standard's dtypes: the halves are lazyt's own.
-_STANDARD = {d.name: d for d in dtypes.ALL if d not in (dtypes.float16, dtypes.bfloat16)}
+_STANDARD = {d.name: d for d in dtypes.ALL if not dtypes.of(d).narrow}
 
 
 class NamespaceInfo:

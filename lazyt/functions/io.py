@@ -30,7 +30,8 @@ from lazyt.tracing.tensor_state import Handle
 
 _SEPARATOR = "."
 _numbers = itertools.count()
-_BFLOAT16 = "__bfloat16__"
+_STORED = {"F8_E4M3": dtypes.float8_e4m3fn, "F8_E5M2": dtypes.float8_e5m2}
+_FOREIGN = {f"__{d.name}__": d for d in dtypes.ALL if dtypes.of(d).foreign}
 # Where a file says how its arrays stood in what was saved: a text of JSON, an entry of a .npz or safetensors' metadata.
 _TREE = "__lazyt__"
 _ZIP = b"PK"
@@ -242,10 +243,11 @@ def _npz(archive: Archive, make: Callable[..., Tensor]) -> Any:
         # NOTE: the bytes of one entry are there beside its tensor.
         allowance.take(max(a.nbytes - largest, 0))
         largest = max(largest, a.nbytes)
-        if key.startswith(f"{_BFLOAT16}/"):
-            if a.dtype != np.uint16:
-                raise FileError(f"it is damaged: the bfloat16 array {name!r:.80} has the dtype {a.dtype}")
-            a = a.view(dtypes.bfloat16)
+        marked = _FOREIGN.get(key.partition("/")[0])
+        if marked is not None:
+            if a.dtype != dtypes.of(marked).bits_dtype:
+                raise FileError(f"it is damaged: the {marked} array {name!r:.80} has the dtype {a.dtype}")
+            a = a.view(marked)
         tensors[_decode(key)] = make(a)
     return _placed(text, tensors)
 
@@ -277,10 +279,20 @@ def _load_safetensors(path: str, make: Callable[..., Tensor]) -> Any:
     library, tensors = _library(), {}
     with parsing():
         f = library.safe_open(path, framework="np")
+    # NOTE: NumPy's side of the library reads no floats of 8 bits. It has checked the header.
+    with open(path, "rb") as held:
+        start = 8 + int.from_bytes(held.read(8), "little")
+        header = json.loads(held.read(start - 8))
     with f:
         for k in f.keys():  # noqa: SIM118 - it is no dict
             with parsing():
-                a = f.get_tensor(k)
+                stored = _STORED.get(header[k]["dtype"])
+                if stored is None:
+                    a = f.get_tensor(k)
+                else:
+                    first, end = header[k]["data_offsets"]
+                    raw = np.fromfile(path, np.uint8, end - first, offset=start + first)
+                    a = raw.view(stored).reshape(header[k]["shape"])
             if not dtypes.is_known(a.dtype):
                 raise FileError(f"{k!r:.80} has the dtype {a.dtype}, which no tensor has")
             tensors[k] = make(a)
@@ -318,16 +330,16 @@ def _library() -> Any:
 
 # NumPy's format knows no bfloat16: its bits travel as uint16 under a marked name. An empty name is the lone tensor.
 def _encode(name: str, a: np.ndarray[Any, Any]) -> str:
-    return (_BFLOAT16 if a.dtype == dtypes.bfloat16 else "") + "/" + name
+    return (f"__{a.dtype.name}__" if dtypes.of(a.dtype).foreign else "") + "/" + name
 
 
 def _plain(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return a.view(np.uint16) if a.dtype == dtypes.bfloat16 else a
+    return a.view(dtypes.of(a.dtype).bits_dtype) if dtypes.of(a.dtype).foreign else a
 
 
 def _decode(key: str) -> str:
     # A file that another program wrote has names without the prefix.
-    return key.partition("/")[2] if key.startswith(("/", f"{_BFLOAT16}/")) else key
+    return key.partition("/")[2] if key.partition("/")[0] in ("", *_FOREIGN) else key
 
 
 __all__ = ["load", "save"]

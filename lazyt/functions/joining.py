@@ -155,7 +155,7 @@ def repeat(x: ArrayLike, repeats: ArrayLike, /, axis: int | None = None) -> Tens
         t, axis = in_one_axis(t), 0
     a = one_axis("repeat", axis, t.ndim)
     counts = np.asarray(tensor(repeats)._array("repeat") if isinstance(repeats, Handle) else repeats)
-    if counts.dtype.kind not in "iu" and counts.size:
+    if dtypes.host_kind(counts.dtype) not in "iu" and counts.size:
         integer("repeat", "repeats", repeats)
     if (counts < 0).any():
         raise ShapeError("repeat: repeats must not be negative")

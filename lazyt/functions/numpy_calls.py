@@ -58,7 +58,7 @@ def record_numpy(
     there: Any = next((x for x in operands if isinstance(x, Handle)), None)
     operands = [tensor(x, there) for x in operands]
     call = Call(name, function, places, options, kinds_of((places, tuple(v for _, v in options))))
-    casts = tuple(dtypes.float32 if t.dtype == dtypes.bfloat16 else None for t in operands)
+    casts = tuple(dtypes.of(t.dtype).numpy if dtypes.of(t.dtype).foreign else None for t in operands)
     return record_call(call, operands, casts, [(tuple(s), dtypes.as_dtype(d)) for s, d in outputs])
 
 
@@ -119,11 +119,16 @@ def _as_step(
     """The call of a ufunc on operands of these dtypes (types, of Python scalars), what they are cast to, and the dtypes
     of its results.
     """
-    half = [d == dtypes.bfloat16 for d in kinds]
-    casts = tuple(dtypes.float32 if h else d for d, h in zip(kinds, half, strict=True))
+    casts = tuple(dtypes.of(d).numpy if isinstance(d, np.dtype) else d for d in kinds)
     name = ufunc_name(ufunc)
+    if ufunc is np.spacing and casts != kinds:
+        raise DTypeError(
+            f"not supported: {name} of {kinds[0]}, because NumPy has it of {casts[0]}; cast it to that first"
+        )
     found = resolved(ufunc, (*casts, *(None,) * ufunc.nout), name)
-    made = tuple(dtypes.bfloat16 if all(half) and d == dtypes.float32 else d for d in found[ufunc.nin :])
+    # Operands of one dtype that NumPy does not have give that.
+    own = kinds[0] if len(set(kinds)) == 1 and casts[0] is not kinds[0] else None
+    made = tuple(own if own is not None and d == casts[0] else d for d in found[ufunc.nin :])
     return Call(name, ufunc, tuple(map(Place, range(len(kinds)))), ()), found[: ufunc.nin], made
 
 

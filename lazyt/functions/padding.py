@@ -49,7 +49,7 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
             pairs[one_axis("pad", axis, ndim)] = (before, after)
     else:
         given = _array("pad_width", pad_width)
-        if given.size and given.dtype.kind not in "iu":
+        if given.size and dtypes.host_kind(given.dtype) not in "iu":
             integer("pad", "pad_width", pad_width)
         pairs = [(int(p), int(q)) for p, q in _paired("pad_width", given, ndim)]
     check_extents("pad", [w for p in pairs for w in p])
@@ -83,7 +83,7 @@ def _values(what: str, given: ArrayLike, t: Tensor) -> Pairs:
         wide = broadcast_to(value, (t.ndim, 2))
         return [(getitem(wide, (a, 0)), getitem(wide, (a, 1))) for a in range(t.ndim)]
     found = _array(what, given)
-    if found.dtype.kind not in "biufc":
+    if dtypes.host_kind(found.dtype) not in "biufc":
         raise DTypeError(f"pad: {what} are numbers, got {given!r}")
     return _paired(what, found, t.ndim)
 

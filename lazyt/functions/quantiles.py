@@ -106,7 +106,7 @@ def _interpolate(low: Tensor, high: Tensor, weight: Any) -> Tensor:
 def _halfway(low: Tensor, high: Tensor, weight: Any) -> Tensor:
     """low, or the mean of both where the weight is 1/2: an infinity beside the middle element has no part in it."""
     d = low.dtype
-    wide = dtypes.float32 if d in (dtypes.float16, dtypes.bfloat16) else d
+    wide = dtypes.computed_in(d)
     both = divide(astype(low, wide, copy=False) + astype(high, wide, copy=False), 2)
     return where(weight > 0, astype(both, d, copy=False), low)
 

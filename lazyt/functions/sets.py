@@ -9,6 +9,7 @@ import numpy as np
 from lazyt.functions.arguments import adopted, found_on_device
 from lazyt.functions.numpy_calls import refuse_gradient
 from lazyt.functions.searching import host, hosts
+from lazyt.ir import dtypes
 from lazyt.ops.axes import one_axis
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ _WHY = "which elements there are depends on their values"
 
 def _keys(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """What NumPy can sort: bfloat16 as float32."""
-    return a.astype(np.float32) if a.dtype.kind == "V" else a
+    return a.astype(dtypes.of(a.dtype).numpy, copy=False)
 
 
 def unique_values(x: Any, /) -> Tensor:

@@ -200,10 +200,10 @@ def frexp(x: ArrayLike) -> tuple[Tensor, Tensor]:
     ([0.75], [4])
     """
     t = tensor(np.asarray(x) if type(x) in (bool, int, float, complex) else x)
-    half = t.dtype == dtypes.bfloat16
-    found = resolved(np.frexp, (dtypes.float32 if half else t.dtype, None, None), "numpy.frexp")
+    known = dtypes.of(t.dtype)
+    found = resolved(np.frexp, (known.numpy, None, None), "numpy.frexp")
     refuse_gradient("numpy.frexp", (t,), "it has no derivative")
-    return record_many(bits.FREXP, (t,), (found[0], dtypes.bfloat16 if half else found[1]))  # type: ignore[return-value]
+    return record_many(bits.FREXP, (t,), (found[0], t.dtype if known.foreign else found[1]))  # type: ignore[return-value]
 
 
 def spacing(x: ArrayLike) -> Tensor:

@@ -197,7 +197,7 @@ def _refuse(rule: Rule) -> None:
     raise SpellingError(f"{rule.call}: {rule.here} here, and {rule.there} in PyTorch; write {rule.write}")
 
 
-_WIDE = {dtypes.float64: (dtypes.float32, dtypes.float16, dtypes.bfloat16), dtypes.complex128: (dtypes.complex64,)}
+_WIDE = {dtypes.float64: (dtypes.float32, *dtypes.HALVES), dtypes.complex128: (dtypes.complex64,)}
 
 
 def _as_operand(x: Any, device: Any, beside: Any) -> Any:

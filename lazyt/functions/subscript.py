@@ -99,7 +99,7 @@ def _items(key: Any) -> list[Any]:
         elif _bool_scalar(k):
             out.append(np.asarray(k))
         elif (a := _array(k)) is not None:
-            if a.dtype.kind not in "biu":
+            if dtypes.host_kind(a.dtype) not in "biu":
                 raise IndexOutOfRange(
                     f"index: arrays used as indices must be of integer (or boolean) type, got {a.dtype}"
                 )
@@ -303,7 +303,7 @@ def _parsed(key: Any, shape: Shape, reading: Reading | None = None) -> tuple[Par
             flat += (_SLICE, k.start, k.stop, k.step)
         elif kind is int:
             flat.append(k)
-        elif isinstance(k, Handle) and k.dtype.kind in "iu":
+        elif isinstance(k, Handle) and dtypes.kind(k.dtype) in "iu":
             flat.append(_ARRAY)
             arrays.append(k)
         else:
@@ -481,7 +481,7 @@ def _item(x: Tensor, key: Any) -> Tensor:
         return _viewed(x, _parsed(key, shape)[0])
     elif kind is list and (found := _at_list(x, key)) is not None:
         return found
-    elif isinstance(key, Handle) and shape and key.dtype.kind in "iu":
+    elif isinstance(key, Handle) and shape and dtypes.kind(key.dtype) in "iu":
         return record(ops.INDEX, (x, key), ((0,), 0))
     if kind is not tuple and _is_mask(key) and key.ndim and key.shape == shape[: key.ndim]:
         mask = _on_host(key)

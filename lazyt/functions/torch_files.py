@@ -230,7 +230,7 @@ class _Storages:
             if self.swapped and s.dtype.itemsize > 1:
                 self.allowance.take(len(raw))
                 # A complex number is two.
-                part = s.dtype.itemsize // 2 if s.dtype.kind == "c" else s.dtype.itemsize
+                part = s.dtype.itemsize // 2 if dtypes.kind(s.dtype) == "c" else s.dtype.itemsize
                 raw = raw.view(f"u{part}").byteswap().view(np.uint8)
             self.elements[s.key, s.dtype] = raw.view(s.dtype)
         whole = self.elements[s.key, s.dtype]

@@ -133,8 +133,6 @@ def by_products(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ..
 
 # As calls
 
-HALVES = dtypes.HALVES
-
 
 def as_call(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
     """The results of the call n, of these operands, as one."""
@@ -169,7 +167,7 @@ def before_cast(b: Builder, x: Node) -> Node | None:
     while x.op in ("permute", "reshape", "expand", "slice", "window", "pad"):
         moved.append(x)
         x = x.operands[0]
-    if x.op != "cast" or x.operands[0].dtype not in HALVES:
+    if x.op != "cast" or x.operands[0].dtype not in dtypes.HALVES:
         return None
     x = x.operands[0]
     for n in reversed(moved):
@@ -220,7 +218,7 @@ def _by_numpy(function: Callable[..., tuple[Array, ...]], *arguments: Any) -> tu
 
 
 def _is_half(x: Any) -> bool:
-    return isinstance(x, np.ndarray | np.generic) and x.dtype in HALVES
+    return isinstance(x, np.ndarray | np.generic) and x.dtype in dtypes.HALVES
 
 
 def by_call(function: Callable[..., tuple[Array, ...]], xp: Any, *arguments: Any) -> tuple[Array, ...]:

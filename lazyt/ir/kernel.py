@@ -54,6 +54,7 @@ from typing import TYPE_CHECKING, Literal
 from lazyt import on_demand
 from lazyt.errors import LazytInternalError
 from lazyt.forking import cached_property
+from lazyt.ir import dtypes
 from lazyt.ir.prims import ELEMENTWISE
 from lazyt.ir.records import dataclass
 
@@ -464,7 +465,7 @@ def _verify_reduce(kernel: Kernel, i: int, v: Reduce, need: Callable[[bool, str]
             need(v.dtype == source == "bool", f"%{i} is an {v.name} of what is not bool")
         case "sum" | "prod":
             # Partial sums are kept in float64, and their total is rounded (see `split_reduction.py`).
-            parts = "float64" in (v.dtype, source) and {"f", "V"} >= {v.dtype.kind, source.kind}
+            parts = "float64" in (v.dtype, source) and {dtypes.kind(v.dtype), dtypes.kind(source)} == {"f"}
             need(source != "bool" and (v.dtype == source or parts), f"%{i} is a {v.name} of another dtype, or of bools")
         case _:
             need(v.dtype == source, f"%{i} is a {v.name} of another dtype")

@@ -77,7 +77,7 @@ def is_linear(name: str, operand: int, operands: int) -> bool:
 
 def _wide(x: Array) -> Array:
     """The halves as float32: NumPy neither sorts nor accumulates bfloat16 well."""
-    return x.astype(np.float32) if x.dtype in (dtypes.float16, dtypes.bfloat16) else x
+    return x.astype(dtypes.computed_in(x.dtype), copy=False)
 
 
 # Sorting and scans

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def wide(x: Array) -> Array:
     """Converts the halves to float32, in which they are computed."""
-    return np.asarray(x, np.float32) if x.dtype in (dtypes.float16, dtypes.bfloat16) else x
+    return np.asarray(x, dtypes.computed_in(x.dtype))
 
 
 def precise(x: Array) -> Array:
@@ -45,7 +45,7 @@ def cast(x: Array, dtype: np.dtype[Any]) -> Array:
     if dtypes.kind(x.dtype) == "c" and k != "c":
         x = x.real
     if dtypes.kind(x.dtype) != "f" or k not in "iu":
-        if dtype == dtypes.bfloat16 and x.dtype.itemsize >= 4:
+        if dtypes.of(dtype).foreign and x.dtype.itemsize >= 4:
             return round_once((_sticky(x) if x.dtype.itemsize == 8 and _is_int(x) else x).astype(np.float64), dtype)
         return x.astype(dtype)
     info = np.iinfo(dtype)
@@ -57,14 +57,14 @@ def cast(x: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def round_once(x: Array, dtype: np.dtype[Any]) -> Array:
-    """float64 -> `dtype` with one rounding; ml_dtypes takes bfloat16 through float32: two."""
-    if dtype != dtypes.bfloat16:
+    """float64 -> `dtype` with one rounding; ml_dtypes takes its dtypes through float32: two."""
+    if not dtypes.of(dtype).foreign:
         return x.astype(dtype)
     near = x.astype(np.float32)
     back = near.astype(np.float64)
     bits = near.view(np.uint32) - (np.abs(back) > np.abs(x))
     odd = np.where((back != x) & np.isfinite(x), bits | 1, near.view(np.uint32)).astype(np.uint32)
-    return odd.view(np.float32).astype(dtypes.bfloat16)
+    return odd.view(np.float32).astype(dtype)
 
 
 def _sticky(x: Array) -> Array:
@@ -104,7 +104,7 @@ def _divided(f: Callable[..., Array]) -> Callable[..., Array]:
         if not _is_int(x):
             return f(x, y)
         # NumPy gives the same for both, with warnings; this code does not rely on that.
-        zero, minus = y == 0, (y == -1) if x.dtype.kind == "i" else np.zeros(y.shape, bool)
+        zero, minus = y == 0, (y == -1) if dtypes.kind(x.dtype) == "i" else np.zeros(y.shape, bool)
         safe = f(x, np.where(zero | minus, x.dtype.type(1), y))
         by_minus_one = np.negative(x) if f is np.floor_divide else np.zeros_like(x)
         return np.where(zero, x.dtype.type(0), np.where(minus, by_minus_one, safe))

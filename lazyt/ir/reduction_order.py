@@ -48,7 +48,7 @@ def greatest(dtype: np.dtype[Any], sign: int) -> Any:
 def folded(name: str, x: Array) -> Array:
     """Reduces the last axis where the order does not matter; -0.0 lies below 0.0 for an extreme."""
     # NOTE: ml_dtypes' argmax of bfloat16 does not let NaN win.
-    wide = x.astype(np.float32) if x.dtype == dtypes.bfloat16 else x
+    wide = x.astype(dtypes.of(x.dtype).numpy, copy=False)
     if name in ("max", "min") and not x.shape[-1]:
         return np.full(x.shape[:-1], greatest(x.dtype, -1 if name == "max" else 1), wide.dtype)
     out = np.asarray(getattr(np, name)(wide, axis=-1))

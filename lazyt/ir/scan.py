@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.ir import dtypes
+from lazyt.ir.numpy_semantics import round_once
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
@@ -64,14 +65,4 @@ def scan(name: str, x: Array, axis: int) -> Array:
             carry = f(carry, partial)
         y = f(carries, prefix).reshape(blocks * size, -1)[:n]
         back = np.moveaxis(y.reshape(n, *np.moveaxis(x, axis, 0).shape[1:]), 0, axis)
-        return np.ascontiguousarray(_rounded(back, x.dtype))
-
-
-def _rounded(y: Array, dtype: np.dtype[Any]) -> Array:
-    """Rounded once: to bfloat16 by way of a float32 rounded to odd, where ml_dtypes rounds twice."""
-    if dtype != dtypes.bfloat16:
-        return y.astype(dtype)
-    near = y.astype(np.float32)
-    back, bits = near.astype(np.float64), near.view(np.uint32)
-    odd = np.where(np.abs(back) > np.abs(y), bits - 1, bits) | 1
-    return np.where((back == y) | np.isnan(y), bits, odd).astype(np.uint32).view(np.float32).astype(dtype)
+        return np.ascontiguousarray(round_once(back, x.dtype))

@@ -14,7 +14,7 @@ from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.axes import one_axis
 from lazyt.ops.definition import OpDef, Operand, define, node_of, require_kind, result_type
-from lazyt.ops.elementwise import SIGMOID, constant, float_of, work_dtype
+from lazyt.ops.elementwise import SIGMOID, constant, float_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ def activation(name: str, body: Body, ref: Callable[..., Any], *params: float, *
     def lower(b: Builder, x: Operand, *scalars: Operand) -> Node:
         d = float_of(result_type(x))
         require_kind(name, d, "f", "a real dtype")
-        work = work_dtype(d)
+        work = dtypes.computed_in(d)
         return b.cast(body(b, node_of(b, x, work), *(node_of(b, s, work) for s in scalars)), d)
 
     def calls() -> list[samples.Sample]:
@@ -160,7 +160,7 @@ SOFTSIGN = activation(
 def prelu(b: Builder, x: Node, weight: Node) -> Node:
     d = result_type(x, weight)
     require_kind("prelu", d, "f", "a real dtype")
-    work = work_dtype(d)
+    work = dtypes.computed_in(d)
     v, w = b.cast(x, work), b.cast(weight, work)
     if w.ndim > 1 or (w.ndim == 1 and hint(w.shape[0]) != 1 and (v.ndim < 2 or hint(w.shape[0]) != hint(v.shape[1]))):
         shapes = " and ".join(shape_text(tuple(map(hint, n.shape))) for n in (v, w))
@@ -204,7 +204,7 @@ def glu(b: Builder, x: Node, axis: int) -> Node:
         raise ShapeError(f"glu: an even extent is required along axis {axis}, got {hint(x.shape[at])}")
     d = x.dtype
     require_kind("glu", d, "f", "a real dtype")
-    v = b.cast(x, work_dtype(d))
+    v = b.cast(x, dtypes.computed_in(d))
     half = x.shape[at] // 2
     b.same(x.shape[at], half * 2)
     sizes = tuple(half if i == at else n for i, n in enumerate(x.shape))

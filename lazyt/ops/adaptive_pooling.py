@@ -16,7 +16,6 @@ from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.axis_maps import AxisMap, mapped
 from lazyt.ops.definition import OpDef, define, require_kind
-from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.pooling import first_largest, taken
 from lazyt.ops.reductions import mean_node
 
@@ -85,7 +84,7 @@ def _adaptive_avg_pool(rank: int) -> OpDef:
         """
         require_kind(name, x.dtype, "f", "a real floating dtype")
         check_adaptive(name, x, rank)
-        v = b.cast(x, work_dtype(x.dtype))
+        v = b.cast(x, dtypes.computed_in(x.dtype))
         lead = x.ndim - rank
         split: list[int | Dim] = list(v.shape[:lead])
         means = []

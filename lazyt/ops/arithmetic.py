@@ -11,7 +11,7 @@ from lazyt.ir import dtypes
 from lazyt.ir.builder import broadcast_shapes
 from lazyt.ops import samples
 from lazyt.ops.definition import PRODUCT, OpDef, Operand, define, node_of, promoted, require_kind, result_type
-from lazyt.ops.elementwise import complex_call, constant, float_of, work_dtype
+from lazyt.ops.elementwise import complex_call, constant, float_of
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -22,7 +22,7 @@ _MIXED = (
     (np.float32, np.float64),
     (np.int64, np.float32),
     (np.int32, np.uint8),
-    (np.float16, dtypes.bfloat16),
+    dtypes.HALVES,
 )
 SHAPES: Any = (
     (np.zeros((3, 4)), np.zeros((2, 4))),
@@ -122,7 +122,7 @@ def _floor_divide(b: Builder, x: Operand, y: Operand) -> Node:
 
 def _numpy_floor_divide(x: Any, y: Any) -> Any:
     exact = np.floor_divide(x, y)
-    if exact.dtype.kind in "iub":
+    if dtypes.kind(exact.dtype) in "iub":
         return exact
     return np.where(np.isfinite(x) & np.isfinite(y), exact, np.floor(np.divide(x, y))).astype(exact.dtype)
 
@@ -259,7 +259,7 @@ CLIP = define(
 
 
 def _isclose(b: Builder, x: Operand, y: Operand, rtol: Operand, atol: Operand, equal_nan: bool) -> Node:
-    d = work_dtype(float_of(result_type(x, y)))
+    d = dtypes.computed_in(float_of(result_type(x, y)))
     real = dtypes.real_of(d)
     p, q, r, a = (node_of(b, t, e) for t, e in ((x, d), (y, d), (rtol, real), (atol, real)))
     shape = broadcast_shapes(b, "isclose", p.shape, q.shape)

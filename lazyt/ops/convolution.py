@@ -13,7 +13,6 @@ from lazyt.ir.passes.lower_convolution import convolved, is_depthwise
 from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.definition import PRODUCT, OpDef, define, require_kind, result_type
-from lazyt.ops.elementwise import work_dtype
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -126,7 +125,7 @@ def _convolution(name: str, rank: int) -> OpDef:
         d = result_type(x, w, *biases)
         require_kind(name, d, "iufc", "a number dtype")
         _check(name, x, w, bias, groups, rank)
-        work = work_dtype(d)
+        work = dtypes.computed_in(d)
         for have, k in zip(w.shape[2:], sizes, strict=True):
             b.same(have, k)
         if x.ndim == rank + 2:

@@ -13,6 +13,7 @@ offsets    integers that only move things (slice starts): may change at every ru
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import field
 from typing import Any
@@ -61,11 +62,69 @@ OPS: dict[str, OpDef] = {}
 PRODUCT = ((0, 1), (1, 0))
 
 
+# Operations that only move elements, bits and all: they are written on stored dtypes as on any other.
+MOVES = frozenset((
+    "astype", "broadcast_to", "concat", "diag", "diagonal", "expand_dims", "flatten", "flip", "getitem", "index",
+    "index_put", "mask_put", "matrix_transpose", "pad", "permute_dims", "put_along_axis", "random.chosen",
+    "random.permutation", "random.permuted", "repeat", "reshape", "roll", "sliding_window_view", "split", "squeeze",
+    "stack", "take_along_axis", "tile", "tril", "triu", "unfold", "unstack", "where",
+))  # fmt: skip
+# Families that refuse stored dtypes, by the start of an operation's name.
+_REFUSED = {
+    "nextafter": "its next number is none of float32's",
+    "random.": "its numbers would be too few to be those of the distribution",
+    "optim.": "the steps of an optimizer are mostly less than its last place",
+    "recurrent.": "a state would be rounded in each step",
+}
+
+
+def _several(out: Node | tuple[Node, ...]) -> tuple[Node, ...]:
+    return out if isinstance(out, tuple) else (out,)
+
+
+def over_stored(name: str, lower: Lower) -> Lower:
+    """`lower`, which computes floats of 8 bits in float32 and rounds its results to them.
+
+    They are rounded unless another float is among the operands, or asked for by a static argument.
+    """
+    why = next((why for start, why in _REFUSED.items() if name.startswith(start)), None)
+
+    @functools.wraps(lower)
+    def lowered(b: Builder, *given: Any, **more: Any) -> Any:
+        nodes = [x.dtype for x in given if isinstance(x, Node)]
+        asked = [x for x in given if isinstance(x, np.dtype)]
+        stored = dict.fromkeys(d for d in (*asked, *nodes) if dtypes.of(d).stored)
+        if not stored:
+            return lower(b, *given, **more)
+        if name in MOVES:
+            return lower(b, *given, **more)
+        if why is not None:
+            raise DTypeError(f"not supported: {name} of {next(iter(stored))}, because {why}; cast it to float32 first")
+        own = functools.reduce(dtypes.promote, nodes) if nodes else dtypes.float32
+        floats = [d for d in asked if dtypes.kind(d) in "fc"]
+        target = next((d for d in floats if d in stored), floats[0] if floats else own)
+        # Beside a half they are halves, as a result of both is.
+        wide = own if own in dtypes.HALVES else dtypes.float32
+        xs = list(given)
+        for i, x in enumerate(given):
+            if isinstance(x, Node) and x.dtype in stored:
+                xs[i] = b.cast(x, wide)
+            elif isinstance(x, np.dtype) and x in stored:
+                xs[i] = wide
+        out = lower(b, *xs, **more)
+        if target not in stored:
+            return out
+        results = [b.cast(n, target) if n.dtype in (wide, dtypes.float64) else n for n in _several(out)]
+        return tuple(results) if isinstance(out, tuple) else results[0]
+
+    return lowered
+
+
 def define(name: str, lower: Lower, **more: Any) -> OpDef:
     """Register an operation under its public name; names are unique. An import that failed may come again."""
     twice = name in OPS and OPS[name].lower.__module__ != lower.__module__
     assert not twice, f"operation {name} is defined twice"
-    op = OPS[name] = OpDef(name, lower, **more)
+    op = OPS[name] = OpDef(name, over_stored(name, lower), **more)
     return op
 
 

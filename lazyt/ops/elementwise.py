@@ -35,11 +35,6 @@ def float_of(dtype: np.dtype) -> np.dtype:
     return dtypes.float64 if dtype.itemsize >= 4 else dtypes.float32
 
 
-def work_dtype(dtype: np.dtype) -> np.dtype:
-    """Where composite functions compute: float32 for the half dtypes."""
-    return dtypes.float32 if dtype in (dtypes.float16, dtypes.bfloat16) else dtype
-
-
 def complex_call(b: Builder, fn: str, *xs: Node) -> Node:
     """An elementary function of complex values, a library call on all backends."""
     return b.opaque(f"complex_{fn}", xs, (), [(xs[0].shape, xs[0].dtype)])[0]
@@ -84,7 +79,7 @@ def composite(name: str, body: Body, ref: Any, *, kinds: str = "f", sample: Any 
     def lower(b: Builder, x: Operand) -> Node:
         d = float_of(result_type(x))
         require_kind(name, d, kinds, "a real dtype" if kinds == "f" else "a floating dtype")
-        return b.cast(body(b, node_of(b, x, work_dtype(d))), d)
+        return b.cast(body(b, node_of(b, x, dtypes.computed_in(d))), d)
 
     return unary(name, lower, ref, sample=sample or samples.unary(kinds, also=(np.int64,)), **more)
 
@@ -274,7 +269,7 @@ def _round_real(b: Builder, x: Node, decimals: int) -> Node:
     if not decimals:
         return b.round(x)
     d = x.dtype
-    w = b.cast(x, work_dtype(d) if dtypes.kind(d) == "f" else dtypes.float64)
+    w = b.cast(x, dtypes.computed_in(d) if dtypes.kind(d) == "f" else dtypes.float64)
     scale = constant(b, 10.0 ** abs(decimals), w)
     up, down = (b.mul, b.div) if decimals > 0 else (b.div, b.mul)
     return b.cast(down(b.round(up(w, scale)), scale), d)
@@ -381,7 +376,7 @@ def _replaced(b: Builder, x: Node, nan: Told, posinf: Told | None, neginf: Told 
 
 def largest_float(dtype: np.dtype) -> float:
     """The largest finite value of a float dtype."""
-    return 3.3895313892515355e38 if dtype == dtypes.bfloat16 else float(np.finfo(dtype).max)
+    return dtypes.of(dtype).largest
 
 
 _ODD = np.array([1.5, np.nan, np.inf, -np.inf])

@@ -33,7 +33,7 @@ def _operand(b: Builder, fn: str, x: Operand, norm: str) -> Node:
     if norm not in NORMS:
         raise ShapeError(f"{name}: norm is one of {', '.join(NORMS)}, got {norm!r}")
     d = float_of(result_type(x))
-    if d in (dtypes.float16, dtypes.bfloat16):
+    if dtypes.of(d).narrow:
         raise DTypeError(f"{name}: float32, float64, complex64 or complex128 is required, got {d}; cast it first")
     if fn in FROM_REAL:
         if dtypes.kind(d) == "c":

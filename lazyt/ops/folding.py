@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
+from lazyt.ir import dtypes
 from lazyt.ir.adjoints import fold as add_windows
 from lazyt.ir.graph import Window
 from lazyt.ir.symbolic import hint, product
 from lazyt.ops import samples
 from lazyt.ops.convolution import padded, require_windows
 from lazyt.ops.definition import define, require_kind
-from lazyt.ops.elementwise import work_dtype
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -52,7 +52,7 @@ def fold(b: Builder, x: Node, extents: Sizes, sizes: Sizes, dilations: Sizes, pa
             f"fold: windows of {sizes} on an image of {extents} are (C * {each}, {' * '.join(map(str, counts))}), got "
             f"shape {_hints(x)}"
         )
-    v = b.cast(v, work_dtype(v.dtype))
+    v = b.cast(v, dtypes.computed_in(v.dtype))
     b.same(v.shape[2], math.prod(counts))
     channels = v.shape[1] // each
     b.same(v.shape[1], channels * each)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef, node_of
-from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import reduce
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ def _unscale(b: Builder, *operands: Any) -> tuple[Node, ...]:
     inverse = b.div(b.constant(1, dtypes.float64), b.cast(scale, dtypes.float64))
     out = []
     for g in grads:
-        work = work_dtype(g.dtype)
+        work = dtypes.computed_in(g.dtype)
         v = b.cast(g, work)
         finite = reduce(b, "all", b.isfinite(v), range(v.ndim)) if v.ndim else b.isfinite(v)
         found = b.select(finite, found, b.constant(1, found.dtype))

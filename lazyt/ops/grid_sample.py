@@ -14,7 +14,6 @@ from lazyt.ir import dtypes
 from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.definition import define, require_kind, result_type
-from lazyt.ops.elementwise import work_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,7 +118,7 @@ def grid_sample(b: Builder, x: Node, grid: Node, mode: str, padding: str, align:
         )
     if 0 in shape[2:]:
         raise ShapeError(f"grid_sample: the axes that are read are not empty, got shape {shape}")
-    work = work_dtype(d)
+    work = dtypes.computed_in(d)
     v, g = b.cast(x, work), b.cast(grid, work)
     images, out = b.same(v.shape[0], g.shape[0]), g.shape[1:-1]
     b.same(g.shape[-1], rank)

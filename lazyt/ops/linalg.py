@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lazyt.ir.symbolic import Dim
 
 SUPPORTED = (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128)
-HALVES = (dtypes.float16, dtypes.bfloat16)
 
 
 def number(b: Builder, name: str, x: Operand) -> Node:
@@ -41,7 +40,7 @@ def number(b: Builder, name: str, x: Operand) -> Node:
 def wider(b: Builder, x: Operand) -> tuple[Operand, np.dtype | None]:
     """Halves as float32, and the dtype that the result is then rounded to; others as they are."""
     d = float_of(result_type(x))
-    return (node_of(b, x, dtypes.float32), d) if d in HALVES else (x, None)
+    return (node_of(b, x, dtypes.float32), d) if dtypes.of(d).narrow else (x, None)
 
 
 def matrix(b: Builder, name: str, x: Operand, square: bool = False) -> Node:
@@ -409,13 +408,13 @@ def vector_norm(b: Builder, x: Operand, axis: Axis, keepdims: bool, order: float
 
 def _vector_norm_numpy(x: Any, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Any:
     d = float_of(x.dtype)
-    half = d if d in HALVES else None
+    half = d if dtypes.of(d).narrow else None
     wide = d if half is None else np.dtype(np.float32)
     return np.asarray(np.linalg.vector_norm(x.astype(wide), axis=axis, keepdims=keepdims, ord=ord), half)
 
 
 def _matrix_norm_numpy(x: Any, keepdims: bool = False, ord: Any = "fro") -> Any:
-    half = x.dtype if x.dtype in HALVES else None
+    half = x.dtype if dtypes.of(x.dtype).narrow else None
     y = np.linalg.matrix_norm(x if half is None else x.astype(np.float32), keepdims=keepdims, ord=ord)
     return np.asarray(y, half)
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
+from lazyt.ir import dtypes
 from lazyt.ir.builder import broadcast_shapes
 from lazyt.ir.graph import Node, shape_text
 from lazyt.ir.symbolic import hint, product
 from lazyt.ops.axes import one_axis
 from lazyt.ops.contraction import contract, diagonal_of, einsum_nodes, places_on_diagonal, summed
 from lazyt.ops.definition import PRODUCT, Operand, define, node_of, require_kind, result_type
-from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import total_dtype
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def sizes_text(*shapes: Shape) -> str:
 def working(b: Builder, *xs: Operand) -> tuple[tuple[Node, ...], np.dtype]:
     """The operands in the dtype to compute in (float32 for the halves), and the dtype of the result."""
     dtype = result_type(*xs)
-    work = work_dtype(dtype)
+    work = dtypes.computed_in(dtype)
     # Rounded to the common dtype first: a float64 scalar does not sneak its digits in.
     return tuple(b.cast(node_of(b, x, dtype), work) for x in xs), dtype
 
@@ -125,7 +125,7 @@ def vecdot(b: Builder, x1: Operand, x2: Operand, axis: int) -> Node:
     if hint(x.shape[at]) != hint(y.shape[at]):
         raise ShapeError(f"vecdot: shapes {sizes_text(x.shape, y.shape)} differ along axis {axis}")
     shape = broadcast_shapes(b, "vecdot", x.shape, y.shape)
-    left = b.conj(x) if x.dtype.kind == "c" else x
+    left = b.conj(x) if dtypes.kind(x.dtype) == "c" else x
     return b.cast(summed(b, b.mul(b.expand_to(left, shape), b.expand_to(y, shape)), (rank + at,)), dtype)
 
 
@@ -414,7 +414,7 @@ DIAGONAL = define(
 def trace(b: Builder, x: Node, offset: int, axis1: int, axis2: int, dtype: np.dtype | None) -> Node:
     i, j = _two_axes("trace", x, axis1, axis2)
     dtype = dtype or total_dtype(x.dtype)
-    line = b.cast(diagonal_of(b, x, i, j, offset), work_dtype(dtype))
+    line = b.cast(diagonal_of(b, x, i, j, offset), dtypes.computed_in(dtype))
     return b.cast(summed(b, line, (line.ndim - 1,)), dtype)
 
 

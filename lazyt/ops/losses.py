@@ -13,7 +13,6 @@ from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.activations import softplus
 from lazyt.ops.definition import OpDef, Operand, define, fitted, node_of, promoted, require_kind, result_type
-from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import mean_node, reduce
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def _pointwise(
         require_kind(name, d, "f", "a real floating dtype")
         if one_size:
             _need_one_size(name, x, target)
-        work = work_dtype(d)
+        work = dtypes.computed_in(d)
         p, t = promoted(b, name, x, target, dtype=work)
         return b.cast(_reduced(b, body(b, p, t, *(node_of(b, s, work) for s in scalars)), reduction), d)
 
@@ -182,7 +181,7 @@ def binary_cross_entropy_with_logits(b: Builder, x: Operand, target: Operand, *r
     for w in weights:
         require_kind(name, result_type(w), "biuf", "a weight of a real dtype")
     _need_one_size(name, x, target)
-    p, t = promoted(b, name, x, target, dtype=work_dtype(d))
+    p, t = promoted(b, name, x, target, dtype=dtypes.computed_in(d))
     one = b.constant(1, p.dtype)
     tail = softplus(b, b.neg(p))
     if has_positive:
@@ -296,7 +295,7 @@ def cross_entropy(b: Builder, x: Node, target: Node, *rest: Any) -> Node:
     require_kind(name, x.dtype, "f", "a real floating dtype")
     if not x.ndim:
         raise ShapeError(f"{name}: an input (N, C, ...) or (C,) is required, got a scalar")
-    v = b.cast(x, work_dtype(x.dtype))
+    v = b.cast(x, dtypes.computed_in(x.dtype))
     axis = 1 if v.ndim > 1 else 0
     top = b.stop(reduce(b, "max", v, (axis,), True))
     z = b.sub(v, b.expand(top, v.shape))
@@ -356,7 +355,7 @@ def nll_loss(b: Builder, x: Node, target: Node, *rest: Any) -> Node:
     require_kind("nll_loss", x.dtype, "f", "a real floating dtype")
     if not x.ndim:
         raise ShapeError("nll_loss: an input (N, C, ...) or (C,) is required, got a scalar")
-    v = b.cast(x, work_dtype(x.dtype))
+    v = b.cast(x, dtypes.computed_in(x.dtype))
     hit, valid = _classes(b, "nll_loss", v, target, ignore)
     loss = b.neg(_row_sum(b, b.select(hit, v, b.constant(0, v.dtype))))
     each = _class_weights(b, "nll_loss", v, weights)
@@ -384,7 +383,7 @@ def _cross_entropy_numpy(
     classes = x.shape[axis]
     w = np.ones(classes) if weight is None else weight
     by_class = w.reshape(-1, *(1,) * (x.ndim - axis - 1))
-    if target.dtype.kind == "f":
+    if dtypes.kind(target.dtype) == "f":
         t = target * (1 - label_smoothing) + label_smoothing / classes
         return np.asarray(_numpy_reduced(-(t * log * by_class).sum(axis), reduction)).astype(x.dtype)
     valid = target != ignore_index

@@ -14,7 +14,6 @@ from lazyt.ir.builder import broadcast_shapes
 from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.definition import PRODUCT, Operand, define, node_of, require_kind, result_type
-from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.linear import matmul_nodes
 from lazyt.ops.random import uniform_bits
 from lazyt.ops.statistics import SOFTMAX
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 def linear(b: Builder, x: Operand, w: Node, *biases: Node) -> Node:
     """x @ w.T + bias, with w of shape (out, in)."""
     d = result_type(x, w, *biases)
-    work = work_dtype(d)
+    work = dtypes.computed_in(d)
     v, m = node_of(b, x, work), b.cast(w, work)
     if m.ndim not in (1, 2) or not v.ndim or hint(v.shape[-1]) != hint(m.shape[-1]):
         raise ShapeError(
@@ -107,7 +106,7 @@ def dropped(b: Builder, x: Node, p: Operand, scale: Operand, seed: Operand, coun
 
 def dropout(b: Builder, x: Node, p: Operand, scale: Operand, seed: Operand, counter: Operand) -> Node:
     require_kind("dropout", x.dtype, "fc", "a floating dtype")
-    return b.cast(dropped(b, b.cast(x, work_dtype(x.dtype)), p, scale, seed, counter), x.dtype)
+    return b.cast(dropped(b, b.cast(x, dtypes.computed_in(x.dtype)), p, scale, seed, counter), x.dtype)
 
 
 DROPOUT = define("dropout", dropout)
@@ -119,7 +118,7 @@ def attention(b: Builder, q: Node, k: Node, v: Node, *rest: Any) -> Node:
     name = "scaled_dot_product_attention"
     d = result_type(q, k, v)
     require_kind(name, d, "f", "a real floating dtype")
-    work = work_dtype(d)
+    work = dtypes.computed_in(d)
     q, k, v = (b.cast(t, work) for t in (q, k, v))
     if min(q.ndim, k.ndim, v.ndim) < 2:
         raise ShapeError(f"{name}: query, key and value have at least two dimensions (..., length, features)")

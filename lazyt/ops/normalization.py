@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
+from lazyt.ir import dtypes
 from lazyt.ir.symbolic import hint, product
 from lazyt.ops import samples
 from lazyt.ops.definition import Operand, define, node_of, require_kind
-from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import count, mean_node
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def floating(b: Builder, name: str, x: Node) -> Node:
     """x in the dtype to compute in."""
     require_kind(name, x.dtype, "f", "a real floating dtype")
-    return b.cast(x, work_dtype(x.dtype))
+    return b.cast(x, dtypes.computed_in(x.dtype))
 
 
 def centred(b: Builder, v: Node, axes: Sequence[int]) -> tuple[Node, Node, Node]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef, Operand, define, node_of
-from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import reduce
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def _updated(b: Builder, rule: Rule, given: Scalars, flags: dict[str, int], own:
     if dtypes.kind(own[0].dtype) == "c" and rule.by_element:
         re, im = (_updated(b, rule, given, flags, [part(x) for x in own]) for part in (b.real, b.imag))
         return [b.complex(x, y) for x, y in zip(re, im, strict=True)]
-    work = work_dtype(own[0].dtype)
+    work = dtypes.computed_in(own[0].dtype)
     p, g, *state = (b.cast(x, work) for x in own)
     if flags.get("maximize", False):
         g = b.neg(g)
@@ -219,7 +218,7 @@ def norm(b: Builder, *operands: Any) -> Node:
     NOTE: for all p but 0 this is the p-norm of all elements; for 0 it is how many operands have one that is not 0.
     """
     *grads, p = operands
-    work = work_dtype(grads[0].dtype)
+    work = dtypes.computed_in(grads[0].dtype)
     extreme = {math.inf: "max", -math.inf: "min"}.get(p)
     parts = []
     for g in grads:
@@ -253,7 +252,7 @@ def clip(b: Builder, *operands: Any) -> tuple[Node, ...]:
     grads, limits = (xs[:-2], xs[-2:]) if how == "norm" else (xs[:-1], xs[-1:])
     out = []
     for g in grads:
-        work = work_dtype(g.dtype)
+        work = dtypes.computed_in(g.dtype)
         v = b.cast(g, work)
         work = dtypes.real_of(work)
         if how == "norm":
@@ -283,7 +282,7 @@ def average(b: Builder, *operands: Any) -> tuple[Node, ...]:
     half = len(xs) // 2
     out = []
     for old, new in zip(xs[:half], xs[half:], strict=True):
-        work = dtypes.float32 if dtypes.kind(old.dtype) in "biu" else work_dtype(old.dtype)
+        work = dtypes.float32 if dtypes.kind(old.dtype) in "biu" else dtypes.computed_in(old.dtype)
         a, y = (b.cast(x, work) for x in (old, new))
         out.append(b.cast(moved(b, a, y, node_of(b, rate, work)), old.dtype))
     return tuple(out)

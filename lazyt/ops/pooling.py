@@ -15,7 +15,6 @@ from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.convolution import counts, no_window, offsets_of, padded, require_windows, strided
 from lazyt.ops.definition import OpDef, define, require_kind
-from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import reduce
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ def _avg_pool(name: str, rank: int) -> OpDef:
         check_pool(name, x, rank, sizes, padding)
         once = (1,) * rank
         windows = (sizes, strides, padding, once, ceil, 0)
-        v = with_windows(b, name, b.cast(x, work_dtype(x.dtype)), *windows)
+        v = with_windows(b, name, b.cast(x, dtypes.computed_in(x.dtype)), *windows)
         out = counts(v, sizes, strides, once)
         total = combined(b, "sum", v, sizes, strides, once, out)
         if divisor is not None or (with_padding and not ceil):
@@ -244,7 +243,7 @@ def _avg_pool(name: str, rank: int) -> OpDef:
         return b.cast(b.div(total, number), x.dtype)
 
     def calls() -> list[samples.Sample]:
-        usual = [c for c in pool_calls(rank) if "dilation" not in c[1] and c[0][0].dtype.kind == "f"]
+        usual = [c for c in pool_calls(rank) if "dilation" not in c[1] and dtypes.kind(c[0][0].dtype) == "f"]
         uncounted = [((x, k), {**more, "count_include_pad": False}) for (x, k), more in usual]
         return [*usual, *uncounted, *([((*usual[2][0],), {**usual[2][1], "divisor_override": 3})] if rank > 1 else [])]
 

@@ -12,7 +12,6 @@ from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.symbolic import hint, product
 from lazyt.ops.definition import Operand, define, node_of
-from lazyt.ops.elementwise import work_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from lazyt.ir.graph import Node, Shape
 
 # Significant bits of each float: a uniform number has so many, and every multiple of 2 ** -bits is equally likely.
-PRECISION = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53}
+PRECISION = {d: dtypes.of(d).precision for d in dtypes.ALL if dtypes.kind(d) == "f"}
 
 
 def bits_of(b: Builder, seed: Operand, counter: Operand, shape: Shape) -> Node:
@@ -45,7 +44,7 @@ def uniform_bits(b: Builder, seed: Operand, counter: Operand, shape: Shape, dtyp
     n = PRECISION[dtype]
     # int32 where it suffices: its conversion to a float is one instruction everywhere.
     k = _top(b, bits_of(b, seed, counter, shape), n, dtypes.int32 if n <= 31 else dtypes.int64)
-    work = work_dtype(dtype)
+    work = dtypes.computed_in(dtype)
     return b.cast(b.mul(b.cast(k, work), b.constant(2.0**-n, work)), dtype)
 
 
@@ -58,7 +57,7 @@ def uniform(
     b: Builder, seed: Operand, counter: Operand, low: Operand, span: Operand, dtype: np.dtype, *, ints: Shape
 ) -> Node:
     """low + u * span."""
-    work = work_dtype(dtype)
+    work = dtypes.computed_in(dtype)
     u = b.cast(uniform_bits(b, seed, counter, ints, dtype), work)
     return b.cast(b.add(b.mul(u, spread(b, span, ints, work)), spread(b, low, ints, work)), dtype)
 
@@ -204,7 +203,7 @@ STANDARD_NORMAL = define("random.standard_normal", standard_normal)
 def normal(
     b: Builder, seed: Operand, counter: Operand, loc: Operand, scale: Operand, dtype: np.dtype, *, ints: Shape
 ) -> Node:
-    work = work_dtype(dtype)
+    work = dtypes.computed_in(dtype)
     z = normal_bits(b, seed, counter, ints, work)
     return b.cast(b.add(b.mul(z, spread(b, scale, ints, work)), spread(b, loc, ints, work)), dtype)
 

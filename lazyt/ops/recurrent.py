@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
+from lazyt.ir import dtypes
 from lazyt.ir.graph import shape_text
 from lazyt.ir.symbolic import hint
 from lazyt.ops.definition import define, require_kind, result_type
-from lazyt.ops.elementwise import work_dtype
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -60,7 +60,7 @@ def _kept(b: Builder, new: Node, old: Node, shown: tuple[Node, ...]) -> Node:
 def _prepared(b: Builder, name: str, *xs: Node) -> tuple[Any, list[Node]]:
     d = result_type(*xs)
     require_kind(name, d, "f", "a real floating dtype")
-    work = work_dtype(d)
+    work = dtypes.computed_in(d)
     return d, [b.cast(x, work) for x in xs]
 
 

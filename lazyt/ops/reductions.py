@@ -17,7 +17,6 @@ from lazyt.ir.symbolic import hint, product
 from lazyt.ops import samples
 from lazyt.ops.axes import Axis, many_axes, one_axis
 from lazyt.ops.definition import OpDef, Operand, define, node_of, require_kind, result_type
-from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.logic import truth
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ def _like_total(f: Callable[..., Any]) -> Callable[..., Any]:
     """NumPy keeps bfloat16 only when told so."""
 
     def apply(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-        if dtype is None and x.dtype in (dtypes.bfloat16, dtypes.float16):
+        if dtype is None and dtypes.of(x.dtype).narrow:
             return np.asarray(f(x.astype("f8"), axis=axis, keepdims=keepdims)).astype(x.dtype)
         return f(x, axis=axis, dtype=dtype, keepdims=keepdims)
 
@@ -216,7 +215,7 @@ def _arg(name: str, ref: Any) -> OpDef:
 
 def _numpy_arg(f: Callable[..., Any]) -> Callable[..., Any]:
     def apply(x: Any, **more: Any) -> Any:
-        return f(x.astype("f4") if x.dtype == dtypes.bfloat16 else x, **more)
+        return f(x.astype(dtypes.of(x.dtype).numpy, copy=False), **more)
 
     return apply
 
@@ -258,7 +257,7 @@ def _mean(b: Builder, x: Operand, axis: Axis, dtype: DType, keepdims: bool) -> N
         return _whole_mean(b, x, axis, dtype, keepdims)
     d = dtype or result_type(x)
     d = d if dtypes.kind(d) in "fc" else dtypes.float64
-    v = _node(b, x, work_dtype(d))
+    v = _node(b, x, dtypes.computed_in(d))
     return b.cast(mean_node(b, v, many_axes("mean", axis, v.ndim), keepdims), d)
 
 
@@ -272,8 +271,8 @@ def _whole_mean(b: Builder, x: Operand, axis: Axis, dtype: np.dtype, keepdims: b
 
 def _numpy_mean(f: Callable[..., Any]) -> Callable[..., Any]:
     def apply(x: Any, **more: Any) -> Any:
-        y = f(x.astype("f8") if x.dtype in (dtypes.bfloat16, dtypes.float16) else x, **more)
-        return np.asarray(y).astype(x.dtype) if x.dtype in (dtypes.bfloat16, dtypes.float16) else y
+        y = f(x.astype("f8") if dtypes.of(x.dtype).narrow else x, **more)
+        return np.asarray(y).astype(x.dtype) if dtypes.of(x.dtype).narrow else y
 
     return apply
 
@@ -293,7 +292,7 @@ def _variance(b: Builder, name: str, x: Operand, axis: Axis, correction: float, 
     """
     d = result_type(x)
     d = d if dtypes.kind(d) in "fc" else dtypes.float64
-    v = _node(b, x, work_dtype(d))
+    v = _node(b, x, dtypes.computed_in(d))
     axes = many_axes(name, axis, v.ndim)
     if v.dtype == dtypes.float32 and (v.ndim - 1 not in axes or len(axes) == v.ndim):
         return b.cast(_variance_at_once(b, b.cast(v, dtypes.float64), axes, correction, keepdims), v.dtype)

@@ -10,7 +10,6 @@ from lazyt.ir import dtypes
 from lazyt.ops import samples
 from lazyt.ops.axis_maps import AxisMap, mapped, picked
 from lazyt.ops.definition import define
-from lazyt.ops.elementwise import work_dtype
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 def resample(b: Builder, x: Node, *rest: Any) -> Node:
     """Operands x and four tables an axis; statics: the axes, and for each how wide its tables are."""
     *tables, axes, widths = rest
-    v = b.cast(x, work_dtype(x.dtype)) if dtypes.kind(x.dtype) == "f" else x
+    v = b.cast(x, dtypes.computed_in(x.dtype)) if dtypes.kind(x.dtype) == "f" else x
     for i, (axis, (width, shared)) in enumerate(zip(axes, widths, strict=True)):
         reads, weights, fed, shares = tables[4 * i : 4 * i + 4]
         b.same(fed.shape[0], v.shape[axis])

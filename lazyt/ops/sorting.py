@@ -57,8 +57,7 @@ def topk(b: Builder, x: Operand, axis: int, largest: bool, *, ints: tuple[int | 
 
 
 def numpy_argsort(x: np.ndarray, axis: int = -1, descending: bool = False, stable: bool = True) -> np.ndarray:
-    if x.dtype in (dtypes.bfloat16, dtypes.float16):
-        x = x.astype("f4")
+    x = x.astype(dtypes.computed_in(x.dtype), copy=False)
     if not descending:
         return np.asarray(np.argsort(x, axis=axis, stable=True))
     backwards = np.argsort(np.flip(x, axis), axis=axis, stable=True)

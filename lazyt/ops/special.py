@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import DTypeError
-from lazyt.ir import special_semantics
+from lazyt.ir import dtypes, special_semantics
 from lazyt.ops import samples
 from lazyt.ops.definition import Operand, define, node_of, require_kind, result_type
-from lazyt.ops.elementwise import constant, float_of, floating, over_floats, work_dtype
+from lazyt.ops.elementwise import constant, float_of, floating, over_floats
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -96,7 +96,7 @@ def _cotangent_derivative(b: Builder, c: Node, n: int) -> Node:
 def _polygamma(b: Builder, x: Operand, n: int) -> Node:
     d = float_of(result_type(x))
     require_kind("polygamma", d, "f", "a real dtype")
-    v = node_of(b, x, work_dtype(d))
+    v = node_of(b, x, dtypes.computed_in(d))
     return b.cast(polygamma(b, v, n), d)
 
 

@@ -13,7 +13,7 @@ from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.axes import Axis, many_axes, one_axis
 from lazyt.ops.definition import OpDef, Operand, define, node_of, require_kind, result_type
-from lazyt.ops.elementwise import float_of, work_dtype
+from lazyt.ops.elementwise import float_of
 from lazyt.ops.reductions import AXIS_CALLS, BAD_AXIS, reduce, total_dtype, total_prim
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _float_node(b: Builder, name: str, x: Operand) -> tuple[Node, np.dtype]:
     """The operand in its working dtype, and the dtype of the result."""
     d = float_of(result_type(x))
     require_kind(name, d, "f", "a real dtype")
-    return node_of(b, x, work_dtype(d)), d
+    return node_of(b, x, dtypes.computed_in(d)), d
 
 
 def _softmax(b: Builder, x: Operand, axis: Axis) -> Node:
@@ -132,7 +132,7 @@ def _nansum(b: Builder, x: Operand, axis: Axis, dtype: DType, keepdims: bool) ->
 def _nanmean(b: Builder, x: Operand, axis: Axis, keepdims: bool) -> Node:
     d = result_type(x)
     d = d if dtypes.kind(d) in "fc" else dtypes.float64
-    v = node_of(b, x, work_dtype(d))
+    v = node_of(b, x, dtypes.computed_in(d))
     axes = many_axes("nanmean", axis, v.ndim)
     present = b.cast(b.not_(_nan(b, v)), v.dtype)
     total = reduce(b, "sum", _without_nan(b, v, 0), axes, keepdims)

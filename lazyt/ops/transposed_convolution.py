@@ -14,7 +14,6 @@ from lazyt.ir.passes.lower_convolution import imaged, is_depthwise
 from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.definition import PRODUCT, OpDef, define, require_kind, result_type
-from lazyt.ops.elementwise import work_dtype
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -89,7 +88,7 @@ def _transposed_convolution(name: str, rank: int) -> OpDef:
         d = result_type(x, w, *biases)
         require_kind(name, d, "iufc", "a number dtype")
         _check(name, x, w, bias, groups, rank)
-        work = work_dtype(d)
+        work = dtypes.computed_in(d)
         for have, k in zip(w.shape[2:], sizes, strict=True):
             b.same(have, k)
         v = x if x.ndim == rank + 2 else b.reshape(x, (1, *x.shape))

@@ -14,6 +14,7 @@ from lazyt.functions.joining import concat, stack
 from lazyt.functions.manipulation import astype, reshape
 from lazyt.functions.products import matmul
 from lazyt.functions.reductions import max as largest, sum as total
+from lazyt.ir import dtypes
 from lazyt.optim.line_search import Point, strong_wolfe
 from lazyt.optim.optimizer import Optimizer
 from lazyt.optim.parameters import write_all
@@ -138,7 +139,7 @@ class LBFGS(Optimizer):
         if group["history_size"] < 1:
             raise ArgumentError(f"LBFGS: history_size is at least 1, got {group['history_size']}")
         for p in group["params"]:
-            if p.dtype.kind == "c":
+            if dtypes.kind(p.dtype) == "c":
                 raise NotSupportedError(
                     f"LBFGS: not supported: a parameter of {p.dtype}, because the line search compares real numbers; "
                     "optimize its real and imaginary part"

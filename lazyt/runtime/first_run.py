@@ -21,8 +21,7 @@ from lazyt.backends.common.precision import flushes
 from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.errors import OutOfMemory, found_at, is_from_outside, is_ours
-from lazyt.ir import graph as g
-from lazyt.ir.dtypes import HALVES, float32
+from lazyt.ir import dtypes, graph as g
 from lazyt.ir.graph import Graph
 from lazyt.ops.arithmetic import MULTIPLY
 from lazyt.ops.definition import PRODUCT
@@ -289,9 +288,9 @@ def _is_product(s: Step) -> bool:
 
 def _widens(s: Step) -> bool:
     """Whether a step gives a half as float32."""
-    if all(x.dtype != float32 for x in s.slots):
+    if all(x.dtype != dtypes.float32 for x in s.slots):
         return False
-    return any(isinstance(x, Slot) and x.dtype in HALVES for x in s.operands)
+    return any(isinstance(x, Slot) and x.dtype in dtypes.HALVES for x in s.operands)
 
 
 def is_single(steps: Sequence[Step]) -> bool:

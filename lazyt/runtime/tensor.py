@@ -197,7 +197,7 @@ class Tensor(Handle, metaclass=HintingType):
         """
         note_impure("it reads a value")
         a = array_of(self)
-        if a is None or a.dtype == dtypes.bfloat16 or not a.size or not a.flags.c_contiguous:
+        if a is None or dtypes.of(a.dtype).foreign or not a.size or not a.flags.c_contiguous:
             raise AttributeError("__array_interface__: the value is pending, or not plain contiguous memory")
         return {**a.__array_interface__, "data": memoryview(a).cast("B")}  # type: ignore[arg-type]
 

@@ -60,8 +60,7 @@ def dtypes(kinds: str = "biufc", half: bool = True) -> SearchStrategy[np.dtype[A
     >>> find(dtypes("f", half=False), lambda d: d.itemsize > 4)
     dtype('float64')
     """
-    halves = (known.float16, known.bfloat16)
-    return st.sampled_from([d for d in known.ALL if known.kind(d) in kinds and (half or d not in halves)])
+    return st.sampled_from([d for d in known.ALL if known.kind(d) in kinds and (half or not known.of(d).narrow)])
 
 
 def scalars(dtype: Any = None, special: bool = True) -> SearchStrategy[Any]:
@@ -81,9 +80,8 @@ def scalars(dtype: Any = None, special: bool = True) -> SearchStrategy[Any]:
             info = np.iinfo(d)
             return st.integers(int(info.min), int(info.max))
         case "f":
-            width = {2: 16, 4: 32, 8: 64}[d.itemsize]
-            wide: Any = 32 if d == known.bfloat16 else width
-            return st.floats(width=wide, allow_nan=special, allow_infinity=special)
+            width: Any = 8 * known.of(d).numpy.itemsize
+            return st.floats(width=width, allow_nan=special, allow_infinity=special)
     part = scalars(known.real_of(d), special)
     return st.builds(complex, part, part)
 
@@ -114,7 +112,7 @@ def arrays(
         shape = draw(shapes(min_dims, max_dims))
     elif not isinstance(shape, tuple | int):
         shape = draw(shape)
-    made = known.float32 if d == known.bfloat16 else d
+    made = known.of(d).numpy
     elements: Any = scalars(made, special) if special else _plain(made)
     a: Array = draw(hnp.arrays(made, shape, elements=elements))
     return a.astype(d)

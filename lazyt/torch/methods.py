@@ -186,7 +186,7 @@ def type(self: Tensor, dtype: Any = None) -> Any:
 
 
 # The integers that floating dtypes have all of.
-_EXACT = {dtypes.float64: 1 << 53, dtypes.float32: 1 << 24, dtypes.float16: 1 << 11, dtypes.bfloat16: 1 << 8}
+_EXACT = {d: 1 << dtypes.of(d).precision for d in dtypes.ALL if dtypes.kind(d) == "f"}
 _TYPES: dict[Any, Any] = {f"torch.{name}": dtype for name, dtype in names.TYPES.items()}
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 

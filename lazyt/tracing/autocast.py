@@ -157,7 +157,7 @@ def _dtype_of(x: Any) -> np.dtype:
 
 
 # What may be cast: real floats but no float64.
-_ELIGIBLE = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float32))
+_ELIGIBLE = frozenset((*dtypes.HALVES, dtypes.float32))
 
 
 def _eligible(x: Any, kind: str) -> bool:

@@ -273,8 +273,8 @@ def _new_step(
     key: Key, plain: Key, ext: Any,
 ) -> Step:  # fmt: skip
     values, ranges = inferred(op, slots, statics, ints, offsets)
-    check_devices(op.name, slots)
     pos = tr.pos
+    check_devices(op.name, slots, pos.mode.device, [dtype for _, dtype in values])
     s = Step(pos, op, tuple(slots), statics, key, pos.index + 1)
     s.n_weak = len(scalars)
     s.n_offsets = 0 if offsets is None else len(offsets)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.config import HOST
 from lazyt.errors import DeviceError, DTypeError, ScalarRangeError
 from lazyt.ir import dtypes
 from lazyt.tracing.trace import Slot
@@ -22,18 +23,28 @@ def check_function(name: str, f: object) -> None:
         raise TypeError(f"{name}: a function is required, not {type(f).__name__!r}")
 
 
-def check_devices(name: str, slots: Sequence[Any]) -> None:
-    """DeviceError unless all operands are on one device."""
-    devices = dict.fromkeys(x.step.device for x in slots if isinstance(x, Slot))
+def check_devices(name: str, slots: Sequence[Any], device: str = HOST, made: Sequence[np.dtype] = ()) -> None:
+    """DeviceError unless all operands are on one device, DTypeError unless that computes their dtypes and the results'.
+
+    device: of an operation without operands. made: the dtypes of the results.
+    """
+    values = [x for x in slots if isinstance(x, Slot)]
+    devices = dict.fromkeys(x.step.device for x in values)
     if len(devices) > 1:
         raise DeviceError(f"{name}: operands on {' and '.join(map(repr, devices))}; move them with .to(device)")
+    where = next(iter(devices), device)
+    for d in (*(x.dtype for x in values), *made) if where != HOST else ():
+        if dtypes.of(d).stored:
+            raise DTypeError(
+                f"not supported: {name} of {d} on {str(where)!r}, because only the CPU computes it; cast it there"
+            )
 
 
 def check_writable_dtype(name: str, value: np.dtype, target: np.dtype) -> None:
     """In-place results must be castable to the target's kind, as in NumPy's same-kind rule."""
     if not np.can_cast(
-        np.float32 if value == dtypes.bfloat16 else value,
-        np.float32 if target == dtypes.bfloat16 else target,
+        dtypes.of(value).numpy,
+        dtypes.of(target).numpy,
         "same_kind",
     ):
         raise DTypeError(f"{name}: a result of dtype {value} cannot be written into a tensor of dtype {target}")

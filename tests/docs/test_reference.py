@@ -177,6 +177,13 @@ def dispatched() -> dict[str, list[str]]:
     return {way: sorted(set(names)) for way, names in ways.items()}
 
 
+DTYPES = {
+    "bfloat16": "A dtype: float32 with a mantissa of 8 bits.",
+    "float8_e4m3fn": "A dtype that values are stored in: 4 bits of exponent, 3 of mantissa, no infinity.",
+    "float8_e5m2": "A dtype that values are stored in: 5 bits of exponent, 2 of mantissa.",
+}
+
+
 def others(space: str) -> list[str]:
     """The rows of a module's names that are no functions: classes, modules, dtypes, constants."""
     module = importlib.import_module(space)
@@ -186,7 +193,7 @@ def others(space: str) -> list[str]:
         if isinstance(o, types.FunctionType):
             continue
         if isinstance(o, np.dtype):
-            text = "A dtype." if name != "bfloat16" else "A dtype: float32 with a mantissa of 8 bits."
+            text = DTYPES.get(name, "A dtype.")
         elif isinstance(o, float) or o is None:
             text = f"The constant {o}."
         else:

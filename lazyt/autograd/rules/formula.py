@@ -122,8 +122,7 @@ def carries(n: Node) -> bool:
 
 def working(b: Builder, *nodes: Node) -> tuple[Value, ...]:
     """The nodes to compute a formula with: the halves in float32, so that it rounds once at its end."""
-    halves = (dtypes.float16, dtypes.bfloat16)
-    return tuple(Value(b, b.cast(n, dtypes.float32) if n.dtype in halves else n) for n in nodes)
+    return tuple(Value(b, b.cast(n, dtypes.computed_in(n.dtype))) for n in nodes)
 
 
 def full(b: Builder, value: complex, shape: g.Shape, dtype: np.dtype[Any]) -> Node:

@@ -179,7 +179,7 @@ class HostCall(ABC):
 
 def _ufunc(fn: str, statics: tuple[Any, ...]) -> np.ufunc | None:
     """The ufunc of a recorded NumPy call, if its results have NumPy's own dtypes."""
-    if fn != "call" or not switches["adopt"] or any(d == dtypes.bfloat16 for _, d in statics[1]):
+    if fn != "call" or not switches["adopt"] or any(dtypes.of(d).foreign for _, d in statics[1]):
         return None
     found: np.ufunc | None = statics[0].ufunc
     return found

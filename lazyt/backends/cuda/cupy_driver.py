@@ -18,9 +18,9 @@ import numpy as np
 
 from lazyt.backends.cuda import engine
 from lazyt.backends.cuda.driver_api import GraphError, NativeGraph
-from lazyt.backends.math.elements import BFLOAT16
 from lazyt.errors import DeviceError
 from lazyt.forking import process_lock
+from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -279,7 +279,7 @@ class CupyDriver:
         blas, r = self.cuda.cublas, self.runtime
         kinds = {
             np.dtype(np.float16): (r.CUDA_R_16F, blas.CUBLAS_COMPUTE_32F, np.float32),
-            BFLOAT16: (r.CUDA_R_16BF, blas.CUBLAS_COMPUTE_32F, np.float32),
+            dtypes.bfloat16: (r.CUDA_R_16BF, blas.CUBLAS_COMPUTE_32F, np.float32),
             np.dtype(np.float32): (r.CUDA_R_32F, blas.CUBLAS_COMPUTE_32F, np.float32),
             np.dtype(np.float64): (r.CUDA_R_64F, blas.CUBLAS_COMPUTE_64F, np.float64),
             np.dtype(np.complex64): (r.CUDA_C_32F, blas.CUBLAS_COMPUTE_32F, np.complex64),

@@ -11,8 +11,7 @@ from lazyt.backends.cuda.library.products import is_tf32, read_by
 from lazyt.backends.cuda.library.scatter import Scatter
 from lazyt.backends.interface import Description
 from lazyt.forking import cached_property
-from lazyt.ir import graph as g
-from lazyt.ir.dtypes import HALVES
+from lazyt.ir import dtypes, graph as g
 from lazyt.ir.library_calls import TO_HOST
 from lazyt.ir.passes.call_operands import is_move
 from lazyt.ir.passes.kernelize import KernelCall
@@ -53,7 +52,7 @@ class LaunchDescription(Description):
                 return product.library
             if product.choice.how == "blas":
                 read = read_by(c.node)
-                return "cuBLAS gemm" + f" of {read}" * (read in HALVES) + ", tf32" * is_tf32(read)
+                return "cuBLAS gemm" + f" of {read}" * (read in dtypes.HALVES) + ", tf32" * is_tf32(read)
             return "CuPy matmul"
         if isinstance(c, ScatterCall):
             on_device = Scatter(self._bound, c).on_device

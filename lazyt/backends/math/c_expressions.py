@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Generic
 
 from lazyt.backends.math import casts
 from lazyt.backends.math.c_writer import CWriter, M
-from lazyt.backends.math.elements import BFLOAT16, reg_type
+from lazyt.backends.math.elements import reg_type
 from lazyt.backends.math.vector import Vec
+from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
 
 def short_name(dtype: np.dtype) -> str:
     """f32, bf16, i64, u8, b1: how functions spell a dtype."""
-    if dtype == BFLOAT16:
-        return "bf16"
-    return f"{dtype.kind}{1 if dtype.kind == 'b' else 8 * dtype.itemsize}"
+    return dtypes.of(dtype).code
 
 
 @cache

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.backends.math.elements import BFLOAT16, reg_type
+from lazyt.backends.math.elements import bits_of, reg_type
 from lazyt.backends.math.vector import Vec, constant, fabs, where
+from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,6 +56,41 @@ def float_to_bfloat(x: Vec) -> Vec:
     return (r >> 16).convert("trunc", "i16")
 
 
+class _Small:
+    """A float of 8 bits by the bits of its mantissa, its bias, and its codes: the largest, what is past it, and NaN."""
+
+    def __init__(self, mantissa: int, bias: int, largest: int, past: int, nan: int) -> None:
+        self.shift, self.bias = 23 - mantissa, bias
+        self.largest, self.past, self.nan = largest, past, nan
+
+    def widen(self, x: Vec) -> Vec:
+        wide = x.convert("zext", "i32")
+        code = wide & 0x7F
+        # As for float16: the product moves the exponent from one bias to the other, subnormals included.
+        finite = ((code << self.shift).as_float() * 2.0 ** (127 - self.bias)).as_int()
+        r = where(code.compare("ugt", self.largest), constant(finite, 0x7FC00000), finite)
+        if self.past != self.nan:
+            r = where(code.compare("eq", self.past), constant(r, 0x7F800000), r)
+        return (r | ((wide & 0x80) << 24)).as_float()
+
+    def narrow(self, x: Vec) -> Vec:
+        bits, shift = x.as_int(), self.shift
+        magnitude = bits & 0x7FFFFFFF
+        half = (1 << (shift - 1)) - 1 - ((127 - self.bias) << 23)
+        normal = (magnitude + half + ((magnitude >> shift) & 1)) >> shift
+        # Beside this power of 2 the last place is the subnormals' step.
+        step = 1 - self.bias + shift
+        subnormal = (magnitude.as_float() + 2.0**step).as_int() - ((127 + step) << 23)
+        r = where(magnitude < ((128 - self.bias) << 23), subnormal, normal)
+        r = where(r > self.largest, constant(r, self.past), r)
+        r = where(magnitude > 0x7F800000, constant(r, self.nan), r)
+        return (r | ((bits >> 24) & 0x80)).convert("trunc", "i8")
+
+
+_E4M3 = _Small(3, 7, 0x7E, 0x7F, 0x7F)
+_E5M2 = _Small(2, 15, 0x7B, 0x7C, 0x7E)
+
+
 def double_to_float_odd(x: Vec) -> Vec:
     """float32 of a double, rounded to odd: toward zero, the last bit set when inexact."""
     near = x.convert("fptrunc", "float")
@@ -64,11 +100,18 @@ def double_to_float_odd(x: Vec) -> Vec:
     return where(back.compare("one", x), past | 1, bits).as_float()
 
 
+# Of each dtype that is computed in float32: from it, exactly, and to it with one rounding.
+_FROM_AND_TO = {
+    dtypes.float16: (half_to_float, float_to_half),
+    dtypes.bfloat16: (bfloat_to_float, float_to_bfloat),
+    dtypes.float8_e4m3fn: (_E4M3.widen, _E4M3.narrow),
+    dtypes.float8_e5m2: (_E5M2.widen, _E5M2.narrow),
+}
+
+
 def widen(x: Vec, dtype: np.dtype) -> Vec:
     """A float16 or bfloat16 as float32, exactly; float32 and float64 as they are."""
-    if dtype == BFLOAT16:
-        return bfloat_to_float(x)
-    return half_to_float(x) if x.element == "half" else x
+    return _FROM_AND_TO[dtype][0](x) if dtype in _FROM_AND_TO else x
 
 
 def narrow(x: Vec, dtype: np.dtype) -> Vec:
@@ -80,12 +123,12 @@ def narrow(x: Vec, dtype: np.dtype) -> Vec:
         if target == "float":
             return x.convert("fptrunc", "float")
         x = double_to_float_odd(x)
-    return float_to_bfloat(x) if dtype == BFLOAT16 else float_to_half(x)
+    return _FROM_AND_TO[dtype][1](x)
 
 
 def rounded(x: Vec, dtype: np.dtype) -> Vec:
     """A float32 rounded to the nearest float16 or bfloat16, as a float32."""
-    if dtype != BFLOAT16:
+    if dtype != dtypes.bfloat16:
         return widen(narrow(x, dtype), dtype)
     bits = x.as_int()
     near = bits + 0x7FFF + ((bits >> 16) & 1)
@@ -93,30 +136,28 @@ def rounded(x: Vec, dtype: np.dtype) -> Vec:
 
 
 def _to_bool(x: Vec, source: np.dtype) -> Vec:
-    if x.element == "half":
-        x = x.as_int() & 0x7FFF
-    elif source == BFLOAT16:
-        x = x & 0x7FFF
+    if dtypes.of(source).narrow:
+        x = (x if dtypes.of(source).raw else x.as_int()) & (dtypes.of(source).sign - 1)
     return x.ne(0)
 
 
 def _from_bool(x: Vec, target: np.dtype) -> Vec:
-    if target.kind in "iu":
+    if dtypes.kind(target) in "iu":
         return x.convert("zext", reg_type(target))
-    one: float = 0x3F80 if target == BFLOAT16 else 1
+    one: float = bits_of(1, target) if dtypes.of(target).raw else 1
     like = Vec(x.body, "", reg_type(target), x.lanes)
     return where(x, constant(like, one), 0)
 
 
 def _int_to_float(x: Vec, source: np.dtype, target: np.dtype) -> Vec:
-    signed = source.kind == "i"
+    signed = dtypes.kind(source) == "i"
     opcode = "sitofp" if signed else "uitofp"
-    if target.itemsize > 2:
+    if not dtypes.of(target).narrow:
         return x.convert(opcode, reg_type(target))
     if x.bits <= 16:
         return narrow(x.convert(opcode, "float"), target)
-    if target != BFLOAT16:
-        # Past 65520 all is infinite, and what is left is exact in float32.
+    if dtypes.of(target).largest < 2**17:
+        # What is past that overflows, and what is left is exact in float32.
         x = x.intrinsic("smax", -(2**17)) if signed else x
         x = x.intrinsic("smin" if signed else "umin", 2**17)
         return narrow(x.convert(opcode, "float"), target)
@@ -129,24 +170,25 @@ def _int_to_float(x: Vec, source: np.dtype, target: np.dtype) -> Vec:
 
 
 def _float_to_int(x: Vec, target: np.dtype) -> Vec:
-    return x.saturate(reg_type(target), signed=target.kind == "i")
+    return x.saturate(reg_type(target), signed=dtypes.kind(target) == "i")
 
 
 def convert(x: Vec, source: np.dtype, target: np.dtype) -> Vec:
     """`x` of dtype `source` as `target`."""
     if source == target:
         return x
-    if target.kind == "b":
+    kinds = dtypes.kind(source), dtypes.kind(target)
+    if kinds[1] == "b":
         return _to_bool(x, source)
-    if source.kind == "b":
+    if kinds[0] == "b":
         return _from_bool(x, target)
-    integers = source.kind in "iu", target.kind in "iu"
+    integers = kinds[0] in "iu", kinds[1] in "iu"
     if integers == (True, True):
         if x.bits == 8 * target.itemsize:
             return x
         if x.bits > 8 * target.itemsize:
             return x.convert("trunc", reg_type(target))
-        return x.convert("sext" if source.kind == "i" else "zext", reg_type(target))
+        return x.convert("sext" if kinds[0] == "i" else "zext", reg_type(target))
     if integers[0]:
         return _int_to_float(x, source, target)
     x = widen(x, source)

@@ -8,6 +8,7 @@ bfloat16 need no detour through float32.
 from __future__ import annotations
 
 from lazyt.backends.math.vector import Rule, Rules, Vec, constant, copysign, fabs, sqrt, where
+from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
 
 
@@ -102,12 +103,7 @@ class Bits:
         return where(ax > self.inf, x | quiet, r)
 
 
-BITS = {
-    "float16": Bits(0x7C00, 0x8000),
-    "bfloat16": Bits(0x7F80, 0x8000),
-    "float32": Bits(0x7F800000, 0x80000000),
-    "float64": Bits(0x7FF0000000000000, 0x8000000000000000),
-}
+BITS = {d.name: Bits(dtypes.of(d).top, dtypes.of(d).sign) for d in dtypes.ALL if dtypes.kind(d) == "f"}
 # Every format has these; float16 and bfloat16 have the rest of the methods from here too.
 BIT_RULES = ("signbit", "nextafter")
 NARROW_BIT_RULES = (*BIT_RULES, "neg", "abs", "copysign", "isnan", "isinf", "isfinite")

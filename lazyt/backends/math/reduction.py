@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lazyt.backends.math.elements import BFLOAT16
+from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
 
 FLOAT32 = np.dtype(np.float32)
@@ -13,7 +13,7 @@ FLOAT64 = np.dtype(np.float64)
 
 def is_float(dtype: np.dtype) -> bool:
     """Whether a dtype is a real float, bfloat16 among them."""
-    return dtype == BFLOAT16 or dtype.kind == "f"
+    return dtypes.kind(dtype) == "f"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ import numpy as np
 
 from lazyt.backends.math import casts, floating, integer, mathlib_f32, mathlib_f64, remainder, single_f32
 from lazyt.backends.math.control import outlined
-from lazyt.backends.math.elements import BFLOAT16
 from lazyt.backends.math.philox import random_bits
 from lazyt.backends.math.vector import Rule, Rules, Vec, where
+from lazyt.ir import dtypes
 
 # Functions of many instructions: kernels call them.
 _LONG = {
@@ -78,8 +78,10 @@ def in_float32(rule: Rule, dtype: np.dtype) -> Rule:
 
 
 def _float_rules(dtype: np.dtype) -> Rules:
+    if dtypes.of(dtype).stored:
+        return {name: in_float32(rule, dtype) for name, rule in _float_rules(dtypes.computed_in(dtype)).items()}
     bits = floating.BITS[dtype.name]
-    if dtype.itemsize > 2:
+    if not dtypes.of(dtype).narrow:
         rules = dict(_FLOAT32 if dtype.itemsize == 4 else _FLOAT64)
         names: tuple[str, ...] = floating.BIT_RULES
     else:
@@ -89,12 +91,9 @@ def _float_rules(dtype: np.dtype) -> Rules:
 
 
 def _tables() -> dict[np.dtype, Rules]:
-    floats = [np.dtype(t) for t in ("f2", "f4", "f8")] + [BFLOAT16]
-    tables = {d: _float_rules(d) for d in floats}
-    tables[np.dtype(bool)] = integer.BOOL
-    for size in "1248":
-        tables[np.dtype(f"i{size}")] = integer.SIGNED
-        tables[np.dtype(f"u{size}")] = integer.UNSIGNED
+    alike: dict[str, Rules] = {"b": integer.BOOL, "i": integer.SIGNED, "u": integer.UNSIGNED}
+    real = [d for d in dtypes.ALL if dtypes.kind(d) != "c"]
+    tables = {d: _float_rules(d) if dtypes.kind(d) == "f" else alike[dtypes.kind(d)] for d in real}
     tables = {d: {**rules, "select": where} for d, rules in tables.items()}
     tables[np.dtype("i8")]["random_bits"] = random_bits
     return tables

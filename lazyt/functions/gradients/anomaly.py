@@ -31,11 +31,11 @@ _MARKS = frozenset(("opaque", "stop", "track", "known", "normalized"))
 
 
 def _is_nan(a: Any) -> bool:
-    return bool(np.isnan(a.astype(np.float32) if a.dtype == dtypes.bfloat16 else a).any())
+    return bool(np.isnan(a.astype(dtypes.of(a.dtype).numpy, copy=False)).any())
 
 
 def _is_finite(a: Any) -> bool:
-    return bool(np.isfinite(a.astype(np.float32) if a.dtype == dtypes.bfloat16 else a).all())
+    return bool(np.isfinite(a.astype(dtypes.of(a.dtype).numpy, copy=False)).all())
 
 
 def _made_here(tr: Trace, h: Handle) -> Slot | None:

@@ -19,6 +19,7 @@ from lazyt.functions.host import holds_array, refuse_class
 from lazyt.functions.protocols.special_cases import REFUSED, SPECIAL
 from lazyt.functions.protocols.table import FFT, LINALG, PUBLIC
 from lazyt.functions.protocols.through import name_of, numpys_types, through_numpy, write_out
+from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
 from lazyt.tracing.autocast import outside
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
@@ -173,7 +174,7 @@ def _is_floats(a: Any) -> bool:
     if not a or holds_array(a):
         return False
     try:
-        return np.asarray(a).dtype.kind in "fc"
+        return dtypes.host_kind(np.asarray(a).dtype) in "fc"
     except ValueError:
         return False
 

@@ -165,14 +165,13 @@ def _cast(
     given = [x.dtype if isinstance(x, Tensor) else dtypes.bool_ if isinstance(x, bool) else type(x) for x in arrays]
     if d is None and casting in ("same_kind", "unsafe"):
         return arrays, ()
-    halves = dtypes.bfloat16 in (d, *given)
-    known = [dtypes.float32 if g == dtypes.bfloat16 else g for g in given]
-    want = (*(None,) * ufunc.nin, *(dtypes.float32 if d == dtypes.bfloat16 else d,) * ufunc.nout)
+    known = [dtypes.of(g).numpy if isinstance(g, np.dtype) else g for g in given]
+    want = (*(None,) * ufunc.nin, *(d and dtypes.of(d).numpy,) * ufunc.nout)
     options: dict[str, Any] = {"casting": casting} if d is None else {"casting": casting, "signature": want}
     found = resolved(ufunc, (*known, *(None,) * ufunc.nout), name, **options)
     if d is None:
         return arrays, ()
-    found = tuple(dtypes.bfloat16 if halves and f == dtypes.float32 and d == dtypes.bfloat16 else f for f in found)
+    found = tuple(d if dtypes.of(d).foreign and f == dtypes.of(d).numpy else f for f in found)
     # NOTE: a number of Python's is checked against the range of its dtype, which a cast of a tensor is not.
     cast = [
         manipulation.astype(x, f, copy=False) if isinstance(x, Tensor) else asarray(x, dtype=f)
@@ -217,7 +216,7 @@ def _stand_in(x: Any) -> Any:
     if not isinstance(x, Tensor | np.ndarray):
         return x
     # As an index 0 is in range.
-    return np.zeros(tuple(min(n, 1) for n in x.shape), dtypes.float32 if x.dtype == dtypes.bfloat16 else x.dtype)
+    return np.zeros(tuple(min(n, 1) for n in x.shape), dtypes.of(x.dtype).numpy)
 
 
 def _tried(name: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, graph as g
-from lazyt.ir.attention import HALVES, before_cast, by_products as attention_by_products, halved, is_attention
+from lazyt.ir.attention import before_cast, by_products as attention_by_products, halved, is_attention
 from lazyt.ir.passes.half_operands import OperandBuilder, may_be_rounded
 from lazyt.ir.passes.lower_convolution import by_one_place, by_products, cut_at_both_ends, is_depthwise, zeros_around
 from lazyt.ir.passes.phases import by_planes, framed, in_phases
@@ -139,7 +139,7 @@ class _Canonicalizer:
             return xs[1]
         if n.op == "div" and _is_one(xs[1]):
             return xs[0]
-        if n.op == "cast" and xs[0].op == "cast" and xs[0].operands[0].op == "item" and n.dtype in HALVES:
+        if n.op == "cast" and xs[0].op == "cast" and xs[0].operands[0].op == "item" and n.dtype in dtypes.HALVES:
             return halved(self.b, xs[0], n.dtype)
         if n.op == "cast" and self.target.alike_products and (rounded := self._rounded(n)) is not None:
             return rounded

@@ -272,7 +272,7 @@ def _scatter(n: Node) -> ScatterCall:
     constant = fill(x)
     assert isinstance(n.attrs, g.Scatter)
     # Elements one by one need no lists, unless a sum is wider than they are.
-    wide = n.attrs.mode == "add" and n.dtype in (dtypes.float16, dtypes.bfloat16)
+    wide = n.attrs.mode == "add" and dtypes.of(n.dtype).narrow
     scratch = None
     if n.ndim > 1 or wide:
         size = n.shape[0] + at.shape[0]

@@ -93,7 +93,7 @@ def invert_permutation(permutation: Any) -> Tensor | None:
 
 def _lengths(name: str, lengths: Any, count: int) -> np.ndarray:
     found = np.asarray(lengths)
-    if found.ndim != 1 or found.dtype.kind not in "iu":
+    if found.ndim != 1 or dtypes.host_kind(found.dtype) not in "iu":
         raise DTypeError(f"{name}: lengths are a list of integers, got {found.dtype} of shape {found.shape}")
     if len(found) != count:
         raise ShapeError(f"{name}: {count} lengths are required, one a sequence, got {len(found)}")

@@ -18,9 +18,9 @@ from lazyt.backends.cuda.library.attention_emit import attention_text
 from lazyt.backends.cuda.library.attention_gradient_emit import gradient_text
 from lazyt.backends.cuda.library.attention_kernels import OLDEST_MMA, Kernels
 from lazyt.backends.cuda.library.attention_tile import Variant, tile_for, widest
-from lazyt.backends.math.elements import BFLOAT16
 from lazyt.backends.object_cache import ObjectCache
 from lazyt.errors import NotSupportedError
+from lazyt.ir import dtypes
 from lazyt.ir.attention import attention_of, gradient_of
 from lazyt.ir.passes.schedule import AttentionCall
 from lazyt.nn import functional as F
@@ -91,7 +91,7 @@ def test_kernels_at_the_edges_of_tiles(dtype: np.dtype, d: int, e: int, causal: 
         compared(v, t, s)
 
 
-@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
+@pytest.mark.parametrize("dtype", [FLOAT16, dtypes.bfloat16])
 def test_kernels_of_halves(dtype: np.dtype) -> None:
     for v in (
         Variant(dtype, 16, 24, "", True, False, True, False),
@@ -106,7 +106,7 @@ def test_kernels_of_halves(dtype: np.dtype) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("dtype", "d", "e", "wide"),
-    [(FLOAT16, 64, 64, True), (BFLOAT16, 40, 24, True), (FLOAT16, 72, 128, True), (BFLOAT16, 7, 5, False),
+    [(FLOAT16, 64, 64, True), (dtypes.bfloat16, 40, 24, True), (FLOAT16, 72, 128, True), (dtypes.bfloat16, 7, 5, False),
      (FLOAT32, 64, 20, True), (FLOAT32, 7, 5, False)],
 )  # fmt: skip
 def test_kernels_by_tensor_cores(dtype: np.dtype, d: int, e: int, wide: bool, causal: bool) -> None:
@@ -181,12 +181,12 @@ def _variants() -> Iterator[Variant]:
     for dtype in (FLOAT32, FLOAT16):
         yield Variant(dtype, 64, 64, "bool", False, False, True, True)
     yield Variant(FLOAT32, 128, 128, "add", False, False, False, False)
-    yield Variant(BFLOAT16, 256, 256, "add", False, False, True, True)
+    yield Variant(dtypes.bfloat16, 256, 256, "add", False, False, True, True)
     yield Variant(FLOAT64, 128, 128, "add", False, False, True, True)
 
 
 def _variants_of_tensor_cores() -> Iterator[Variant]:
-    for dtype, width in ((FLOAT16, 128), (BFLOAT16, 128), (BFLOAT16, 64), (FLOAT32, 64)):
+    for dtype, width in ((FLOAT16, 128), (dtypes.bfloat16, 128), (dtypes.bfloat16, 64), (FLOAT32, 64)):
         for mask in ("", "bool", "add"):
             yield Variant(dtype, width, width, mask, not mask, False, True, bool(mask), mma=True)
 

@@ -13,13 +13,13 @@ import pytest
 import lazyt as lt
 from lazyt.backends.cuda.cupy_driver import CupyDriver
 from lazyt.backends.cuda.graph_nodes import Product
-from lazyt.backends.math.elements import BFLOAT16
+from lazyt.ir import dtypes
 from lazyt.ir.passes.casts import widens
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.runtime import plan_cache
 from tests.support.cuda.fake import FakeDriver
 
-HALVES = {"float16": np.dtype(np.float16), "bfloat16": BFLOAT16}
+HALVES = {"float16": np.dtype(np.float16), "bfloat16": dtypes.bfloat16}
 UNIT = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
@@ -68,7 +68,7 @@ def test_a_float32_product_of_halves_reads_them(gpu: FakeDriver) -> None:
     finally:
         lt.set_float32_matmul_precision("highest")
     (p,) = gpu.asked
-    assert (p.read, p.dtype, p.tf32) == (BFLOAT16, np.float32, False)
+    assert (p.read, p.dtype, p.tf32) == (dtypes.bfloat16, np.float32, False)
 
 
 def test_a_result_that_is_read_as_float32_too_is_not_rounded(gpu: FakeDriver) -> None:

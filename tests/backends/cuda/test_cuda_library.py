@@ -13,7 +13,7 @@ import lazyt as lt
 from lazyt.backends.cuda import device as devices, engine
 from lazyt.backends.cuda.library import registry, scatter
 from lazyt.errors import DeviceError
-from lazyt.ir import library_calls
+from lazyt.ir import dtypes, library_calls
 from lazyt.ir.attention import ATTENTION
 from lazyt.tracing.record import record
 from lazyt.utils.checkpoint import AFTER
@@ -173,7 +173,7 @@ def test_scatter_programs_compile(dtype: str) -> None:
         engine.nvrtc()
     except DeviceError as error:
         pytest.skip(f"kernels are compiled by NVRTC: {error}")
-    kind = registry.BFLOAT16 if dtype == "bf16" else np.dtype(dtype)
+    kind = dtypes.bfloat16 if dtype == "bf16" else np.dtype(dtype)
     for mode, filled, single in (("add", True, False), ("set", False, True)):
         found = engine.compile_program(scatter.program(kind, mode, filled, single), 90)
         assert set(found.resources) == set(scatter.NAMES)

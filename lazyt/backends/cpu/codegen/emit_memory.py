@@ -10,6 +10,7 @@ from lazyt.backends.cpu.codegen.lane_by_lane import beside, has_masks, has_moves
 from lazyt.backends.cpu.codegen.repeated import load_repeated, load_spread
 from lazyt.backends.cpu.codegen.text import mem_type, vector
 from lazyt.backends.cpu.engine import host_features
+from lazyt.ir import dtypes
 from lazyt.ir.kernel import LANES, bounds_below
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def any_lane(scope: Scope, mask: str) -> str:
 
 def _from_memory(scope: Scope, dtype: np.dtype, x: str) -> str:
     """Lanes as they lie in memory -> as they are in registers."""
-    if dtype.kind != "b":
+    if dtypes.kind(dtype) != "b":
         return x
     return scope.body.let(f"icmp ne {scope.in_memory(dtype)} {x}, zeroinitializer")
 

@@ -12,6 +12,7 @@ from lazyt.backends.cpu.codegen.emit_memory import first_lane
 from lazyt.backends.cpu.codegen.emit_scope import I64, MASK, constant, reg_vector
 from lazyt.backends.cpu.codegen.text import literal, reg_type, vector
 from lazyt.backends.math.reduction import FLOAT64, Reduction, is_float
+from lazyt.ir import dtypes
 from lazyt.ir.kernel import LANES, Cast, Const, Op
 from lazyt.ir.records import dataclass
 
@@ -73,7 +74,7 @@ class Fold(Reduction):
                 return 0
             case "prod" | "all":
                 return 1
-            case _ if self.lane_dtype.kind == "b":
+            case _ if dtypes.kind(self.lane_dtype) == "b":
                 return not self.lowest
             case _:
                 info = np.iinfo(self.lane_dtype)
@@ -142,7 +143,7 @@ class Fold(Reduction):
         """Two partial results of a reduction that is not argmax or argmin -> one, lane by lane."""
         body, dtype = scope.body, self.lane_dtype
         kind = vector(reg_type(dtype), lanes)
-        logical = dtype.kind == "b"
+        logical = dtypes.kind(dtype) == "b"
         match self.name:
             case "sum" | "prod":
                 op = ("f" if self.blocked else "") + {"sum": "add", "prod": "mul"}[self.name]
@@ -151,14 +152,14 @@ class Fold(Reduction):
             case "all" | "min" if logical:
                 op = "and"
             case _:
-                name = f"llvm.{'u' if dtype.kind == 'u' else 's'}{self.name}.v{lanes}{reg_type(dtype)}"
+                name = f"llvm.{'u' if dtypes.kind(dtype) == 'u' else 's'}{self.name}.v{lanes}{reg_type(dtype)}"
                 return body.call(kind, name, (kind, a), (kind, b))
         return body.let(f"{op} {kind} {a}, {b}")
 
     def _better(self, scope: Scope, x: str, best: str, lanes: int) -> str:
         """Lanes where x goes before best, whatever their indices."""
         dtype = self.lane_dtype
-        sign = "s" if dtype.kind == "i" else "u"
+        sign = "s" if dtypes.kind(dtype) == "i" else "u"
         than = "gt" if self.lowest else "lt"
         return scope.body.let(f"icmp {sign}{than} {vector(reg_type(dtype), lanes)} {x}, {best}")
 
@@ -331,7 +332,7 @@ def folds_along(kernel: Kernel, reduces: Sequence[int]) -> list[Fold]:
 def _counted(kernel: Kernel, fold: Fold) -> Fold | None:
     """A sum of bools, which are made integers of first, as a count."""
     match kernel.values[fold.operand]:
-        case Cast(x) if fold.name == "sum" and fold.source == INT64 and kernel.values[x].dtype.kind == "b":
+        case Cast(x) if fold.name == "sum" and fold.source == INT64 and kernel.values[x].dtype == dtypes.bool_:
             return Count(fold.name, fold.dtype, kernel.values[x].dtype, x)
     return None
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lazyt.backends.cpu.codegen.loops import Loop, counted
-from lazyt.backends.cpu.codegen.text import BFLOAT16, literal, mem_type, reg_type, vector
+from lazyt.backends.cpu.codegen.text import literal, mem_type, reg_type, vector
+from lazyt.backends.math.elements import bits_of
+from lazyt.ir import dtypes
 from lazyt.ir.kernel import LANES
 
 if TYPE_CHECKING:
@@ -249,8 +251,8 @@ class Scope:
 def constant(dtype: np.dtype, value: bool | float) -> str:
     """The operand that holds `value` of `dtype` in every lane."""
     element = reg_type(dtype)
-    if dtype == BFLOAT16:
-        value = int(np.asarray(value, dtype=dtype).view(np.int16))
+    if dtypes.of(dtype).raw:
+        value = bits_of(value, dtype)
     elif element[0] == "i" and element != "i1":
         bits = 8 * dtype.itemsize
         value = int(value) % (1 << bits)

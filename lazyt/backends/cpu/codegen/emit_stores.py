@@ -9,6 +9,7 @@ from lazyt.backends.cpu.codegen.lane_by_lane import beside, has_masks, has_moves
 from lazyt.backends.cpu.codegen.text import mem_type, vector
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.flags import switches
+from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -249,6 +250,6 @@ def _store_some(scope: Scope, dtype: np.dtype, at: str, x: str, mask: str) -> No
 
 
 def _to_memory(scope: Scope, dtype: np.dtype, x: str) -> str:
-    if dtype.kind != "b":
+    if dtypes.kind(dtype) != "b":
         return x
     return scope.body.let(f"zext {scope.in_registers(dtype)} {x} to {scope.in_memory(dtype)}")

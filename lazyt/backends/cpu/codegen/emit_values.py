@@ -9,8 +9,9 @@ import numpy as np
 from lazyt.backends.cpu.codegen import elementwise
 from lazyt.backends.cpu.codegen.emit_memory import any_lane, gather, index_value, load, pointer
 from lazyt.backends.cpu.codegen.emit_scope import constant, iota
-from lazyt.backends.cpu.codegen.text import BFLOAT16, reg_type
+from lazyt.backends.cpu.codegen.text import reg_type
 from lazyt.errors import LazytInternalError
+from lazyt.ir import dtypes
 from lazyt.ir.kernel import Cast, Check, Const, Gather, Index, Load, Op, Scalar
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def compute(scope: Scope, v: int) -> str:
             if value.name == "select" and scope.holds is not None and value.operands[0] in scope.holds:
                 return _one_side(scope, value, scope.holds[value.operands[0]])
             operands = [names[o] for o in value.operands]
-            if value.name == "add" and value.dtype.kind in "iu" and (found := _counted(scope, value)):
+            if value.name == "add" and dtypes.kind(value.dtype) in "iu" and (found := _counted(scope, value)):
                 return _count(scope, value.dtype, *found)
             return elementwise.lower(value.name, operands, in_dtype, body, scope.lanes)
         case Cast():
@@ -109,7 +110,7 @@ def _scalar(scope: Scope, value: Scalar) -> str:
     """A scalar argument in every lane: a float rounded once, an int without its high bits."""
     body, dtype = scope.body, value.dtype
     raw = scope.scalar(value.position)
-    if dtype == BFLOAT16 or dtype.kind == "f":
+    if dtypes.kind(dtype) == "f":
         one = body.let(f"bitcast i64 {raw} to double")
         if dtype == FLOAT32:
             return scope.splat("float", body.let(f"fptrunc double {one} to float"))

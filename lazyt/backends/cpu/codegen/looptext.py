@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.loops import when
 from lazyt.backends.cpu.codegen.text import Body
+from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,7 +81,7 @@ class Loop:
 
 
 def suffix_of(dtype: np.dtype) -> str:
-    return f"f{8 * dtype.itemsize}" if dtype.kind == "f" else f"i{8 * dtype.itemsize}"
+    return f"f{8 * dtype.itemsize}" if dtypes.kind(dtype) == "f" else f"i{8 * dtype.itemsize}"
 
 
 def named(text: str, name: str) -> tuple[str, str]:

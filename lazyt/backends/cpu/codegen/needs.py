@@ -25,6 +25,7 @@ from lazyt.backends.cpu.codegen.lane_by_lane import has_masks
 from lazyt.backends.cpu.codegen.peel import peeled
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.flags import variant
+from lazyt.ir import dtypes
 from lazyt.ir.kernel import Access, Cast, Check, Const, Gather, Index, Load, Op, Reduce, Scalar, operands_of
 from lazyt.ir.prims import ELEMENTWISE
 from lazyt.ir.records import dataclass
@@ -185,7 +186,7 @@ class _Counter:
                 if ELEMENTWISE[value.name].costly:
                     # NOTE: as it is with registers of 64 bytes, which halve these more than once.
                     return COSTLY * ((units + 1) // 2 if self.full else units)
-                if value.name in _DIVIDES and (source.dtype.kind != "f" or value.name != "div"):
+                if value.name in _DIVIDES and (dtypes.kind(source.dtype) != "f" or value.name != "div"):
                     return DIVIDES * units
                 return CHEAP * units * (4 if value.dtype.itemsize == 2 else 1)
             case Cast():

@@ -12,7 +12,7 @@ import numpy as np
 
 from lazyt.backends.cpu import engine
 from lazyt.backends.cpu.codegen.lines import Lines, Module as Module, literal as literal, vector as vector
-from lazyt.backends.math.elements import BFLOAT16 as BFLOAT16, mem_type as mem_type, reg_type as reg_type
+from lazyt.backends.math.elements import mem_type as mem_type, reg_type as reg_type
 from lazyt.backends.math.vector import Vec, Vecs, constant, where
 
 if TYPE_CHECKING:

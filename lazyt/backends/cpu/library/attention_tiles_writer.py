@@ -18,13 +18,13 @@ from lazyt.backends.cpu.library import gemm_amx
 from lazyt.backends.cpu.library.attention_writer import Writer
 from lazyt.backends.cpu.library.gemm_amx import SIDE, do
 from lazyt.backends.math import casts
-from lazyt.backends.math.elements import BFLOAT16
+from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
     from lazyt.backends.math.vector import Vec
 
 FLOAT32 = np.dtype(np.float32)
-HALF = Source(BFLOAT16, BFLOAT16)
+HALF = Source(dtypes.bfloat16, dtypes.bfloat16)
 # Elements of a row of a register: pairs.
 LONG = 2 * SIDE
 # Where the registers have the operands of products. Sums come before.
@@ -34,7 +34,7 @@ _A, _B = 4, 5
 class Tiles(Writer):
     """Of float32, with operands that are bfloat16 in memory."""
 
-    stored = mem_type(BFLOAT16)
+    stored = mem_type(dtypes.bfloat16)
 
     def end(self, f: Function) -> None:
         gemm_amx.end(f)
@@ -48,7 +48,7 @@ class Tiles(Writer):
 
     def rounded(self, x: Vec) -> Vec:
         """The nearest bfloat16, as the upper half of a word."""
-        return casts.rounded(x, BFLOAT16).as_int()
+        return casts.rounded(x, dtypes.bfloat16).as_int()
 
     def pair(self, low: Vec, high: Vec | None) -> Vec:
         """Two that are rounded as one word: the first in its lower half."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from lazyt.backends.common.products import MAX_BATCH
 from lazyt.backends.cpu.engine import compile_module
+from lazyt.ir import dtypes
 
 HEAD = 16
 POINTERS = HEAD + 3 * MAX_BATCH
@@ -88,7 +89,7 @@ _modules: list[object] = []
 
 
 def _text(name: str, real: str, dtype: np.dtype) -> str:
-    is_complex = dtype.kind == "c"
+    is_complex = dtypes.kind(dtype) == "c"
     one = "ptr %one" if is_complex else f"{real} 1.0"
     zero = "ptr %zero" if is_complex else f"{real} 0.0"
     slots = "\n".join(

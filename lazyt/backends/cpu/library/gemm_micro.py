@@ -9,6 +9,7 @@ from lazyt.backends.cpu.codegen.source import Reader
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.library.gemm_tile import PREFETCH
 from lazyt.backends.math.vector import Vec
+from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,7 @@ class Micro:
         self.vector = f"<{tile.lanes} x {self.element}>"
         self.suffix = f"v{tile.lanes}{suffix_of(dtype)}"
         self.size = dtype.itemsize
-        self.float = dtype.kind == "f"
+        self.float = dtypes.kind(dtype) == "f"
         self.f = Function()
         self.b = Reader(self.f, dtype, tile.lanes, source)
         self.part: Part | None = None  # the lanes of the last vector of B, if it is masked

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.common.products import MAX_BATCH
+from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def tile_of(dtype: np.dtype, features: frozenset[str], width: int = 0, form: str
     """
     if not width:
         width = 64 if "avx512f" in features else 32 if "avx2" in features else 16
-    lanes = max(width // max(dtype.itemsize, 4 if dtype.kind in "iu" else 1), 1)
+    lanes = max(width // max(dtype.itemsize, 4 if dtypes.kind(dtype) in "iu" else 1), 1)
     fused = "fma" in features or "neon" in features or "avx512f" in features
     if width == 64 and form == "col":
         return Tile((14, 8, 4, 2, 1), 2, lanes, fused)

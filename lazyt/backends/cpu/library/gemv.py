@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cpu.library.gemm_tile import AT, FINISHED, HEAD, SIZE
 from lazyt.backends.cpu.library.gemv_ir import LANES_SIZE, gemv_text, together
 from lazyt.backends.cpu.library.products import Choice, Product, epilogue_alone, fill
+from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
     from lazyt.backends.common.products import Patches
@@ -25,7 +26,9 @@ GRAIN = 2
 def preferred(c: MatmulCall, choice: Choice) -> Choice:
     """The choice of dot products where they are faster than what was chosen; else that."""
     dtype = c.node.dtype
-    if choice.tile is None or dtype.kind != "f" or choice.form != "row" or choice.pack_a or choice.pack_b != "across":
+    if choice.tile is None or choice.form != "row" or choice.pack_a or choice.pack_b != "across":
+        return choice
+    if dtypes.kind(dtype) != "f":
         return choice
     if choice.sources != (None, None) or choice.m > MOST_ROWS or choice.k < 1:
         return choice

@@ -34,8 +34,6 @@ SIZE = INNER + 1
 FEW, SMALL, STEPS = 64, 1024, 1024
 # Elements that a chunk should have at least.
 GRAIN = 4096
-# Of each float its bits in memory: all, and those of infinity.
-_FLOATS = {"f2": (16, 0x7C00), "bf": (16, 0x7F80), "f4": (32, 0x7F800000), "f8": (64, 0x7FF0000000000000)}
 _GREATEST = (1 << 63) - 1
 
 
@@ -136,7 +134,7 @@ def _key(r: Routine, x: str, dtype: np.dtype, descending: bool) -> str:
     """An int64 for an element: less than another's where it comes before it."""
     body, kind, element = r.body, dtypes.kind(dtype), mem_type(dtype)
     if kind == "f":
-        bits, infinite = _FLOATS["bf" if dtype == dtypes.bfloat16 else dtype.str[1:]]
+        bits = dtypes.of(dtype).bits
         if not element.startswith("i"):
             x = body.let(f"bitcast {element} {x} to i{bits}")
         if bits < 64:
@@ -146,7 +144,7 @@ def _key(r: Routine, x: str, dtype: np.dtype, descending: bool) -> str:
         below = body.let(f"sub i64 0, {size}")
         negative = body.let(f"icmp slt i64 {x}, 0")
         key = body.let(f"select i1 {negative}, i64 {below}, i64 {size}")
-        nan = body.let(f"icmp sgt i64 {size}, {infinite}")
+        nan = body.let(f"icmp sgt i64 {size}, {dtypes.of(dtype).top}")
         key = body.let(f"select i1 {nan}, i64 {_GREATEST}, i64 {key}")
     elif element == "i64":
         key = body.let(f"xor i64 {x}, {-1 << 63}") if kind == "u" else x

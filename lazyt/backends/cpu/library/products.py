@@ -45,9 +45,8 @@ from lazyt.backends.cpu.library.gemm_tile import (
 )
 from lazyt.backends.cpu.library.product_costs import blas_cycles, generated_cycles
 from lazyt.backends.cpu.thread_pool import get_num_threads
-from lazyt.backends.math.elements import BFLOAT16
 from lazyt.forking import cached_property
-from lazyt.ir import graph as g
+from lazyt.ir import dtypes, graph as g
 from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import uses_offset
 
@@ -121,7 +120,7 @@ class Choice(products.Choice):
 @lru_cache(maxsize=16)
 def tile_for(dtype: np.dtype, form: str = "row") -> Tile | None:
     """The micro-kernels for products of a dtype that read A so; None when there are none."""
-    if dtype.kind in "iu" or dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+    if dtypes.kind(dtype) in "iuf" and not dtypes.of(dtype).narrow:
         return tile_of(dtype, host_features(), form=form)
     return None
 
@@ -152,7 +151,7 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
         pack_a, form = "across", "row"
         tile = tile_for(dtype)
         assert tile is not None
-    both = all(s is not None and s.half == BFLOAT16 for s in sources)
+    both = all(s is not None and s.half == dtypes.bfloat16 for s in sources)
     dots = pair_products.dot_products() if both and m > FEW * tile.rows[0] else ""
     if dots == "tiles" and (m < gemm_amx.ROWS or kk < gemm_amx.LENGTH):
         dots = ""

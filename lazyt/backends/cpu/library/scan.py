@@ -22,6 +22,7 @@ from lazyt.backends.cpu.codegen.text import body_of, literal, mem_type, type_of,
 from lazyt.backends.cpu.library import scan_complex
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.backends.math import casts
+from lazyt.backends.math.elements import bits_of
 from lazyt.backends.math.vector import Vec, constant
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.passes.call_operands import buffer_of
@@ -176,8 +177,8 @@ class _Writer:
     def nothing(self) -> str:
         """The same as an operand for lanes that are not read."""
         one: bool | int | float = self.identity
-        if self.kind == "f" and self.element == "i16":
-            one = int(np.asarray(self.identity, self.dtype).view(np.uint16))
+        if dtypes.of(self.dtype).raw:
+            one = bits_of(self.identity, self.dtype)
         return f"splat ({self.element} {literal(self.element, one)})"
 
     def join(self, a: Vec, b: Vec) -> Vec:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lazyt.backends.cpu.codegen.routine import Routine, Routines
-from lazyt.backends.cpu.codegen.text import BFLOAT16, mem_type, type_of
+from lazyt.backends.cpu.codegen.text import mem_type, type_of
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.backends.math import casts
 from lazyt.backends.math.vector import Vec, constant
-from lazyt.ir import graph as g
+from lazyt.ir import dtypes, graph as g
 from lazyt.ir.kernel import LANES
 from lazyt.ir.passes.call_operands import buffer_of
 
@@ -105,7 +105,7 @@ def lists(c: ScatterCall, count: int, destinations: int) -> bool:
 
 
 def _wide(dtype: np.dtype, mode: str) -> bool:
-    return mode == "add" and (dtype == BFLOAT16 or dtype == np.float16)
+    return mode == "add" and dtypes.of(dtype).narrow
 
 
 def _bits(c: ScatterCall) -> int:
@@ -147,7 +147,7 @@ class _Writer:
         return Vec(r.body, r.splat(self.element, v), self.element, LANES)
 
     def add(self, x: Vec, v: Vec) -> Vec:
-        return x | v if self.dtype.kind == "b" else x + v
+        return x | v if dtypes.kind(self.dtype) == "b" else x + v
 
     def widened(self, x: Vec) -> Vec:
         return casts.widen(x, self.dtype) if self.wide else x

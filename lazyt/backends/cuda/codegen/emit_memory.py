@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda.codegen.emit_levels import KERNEL, UNIT
 from lazyt.backends.cuda.codegen.emit_scope import memory_type
+from lazyt.ir import dtypes
 from lazyt.ir.kernel import bounds_below
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def affine(scope: Scope, number: int, level: int) -> str:
 
 
 def from_memory(dtype: np.dtype, x: str) -> str:
-    return f"{x} != 0" if dtype.kind == "b" else x
+    return f"{x} != 0" if dtypes.kind(dtype) == "b" else x
 
 
 def _address(scope: Scope, access: int, level: int) -> str:
@@ -96,7 +97,7 @@ def gather(scope: Scope, v: int, value: Gather) -> str:
 def _guarded(scope: Scope, dtype: np.dtype, element: str, condition: str) -> str:
     if not condition:
         return from_memory(dtype, element)
-    if dtype.kind == "b":
+    if dtypes.kind(dtype) == "b":
         return f"{condition} && {element} != 0"
     return f"{condition} ? {element} : ({memory_type(dtype)})0"
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda.codegen.emit_memory import pointer, store
 from lazyt.backends.cuda.codegen.emit_scope import memory_type
-from lazyt.backends.cuda.codegen.emit_values import HALVES, divides_by_shared, odd_divisor, open_level
+from lazyt.backends.cuda.codegen.emit_values import divides_by_shared, odd_divisor, open_level
 from lazyt.backends.cuda.codegen.native_math import QUOTIENTS
 from lazyt.backends.cuda.codegen.text import type_of
-from lazyt.backends.math.elements import BFLOAT16, reg_type
+from lazyt.backends.math.elements import reg_type
+from lazyt.ir import dtypes
 from lazyt.ir.kernel import Cast, Check, Load, operands_of
 
 if TYPE_CHECKING:
@@ -138,12 +139,13 @@ def _folded_as_pairs(
         value = values[fold.operand]
         source = values[value.operand] if isinstance(value, Cast) else value
         number = value.operand if isinstance(value, Cast) else fold.operand
-        is_half = isinstance(source, Load) and source.dtype in HALVES and scope.kept.get(number) == f"w{number}[k]"
+        half = isinstance(source, Load) and source.dtype in dtypes.HALVES
+        is_half = half and scope.kept.get(number) == f"w{number}[k]"
         apart = live and scope.mapping.even % scope.mapping.wide  # some of them may be outside
         if apart or scope.mapping.wide < 2 or fold.name not in ("max", "min") or not is_half:
             left.append(fold)
             continue
-        kind = "true" if source.dtype == BFLOAT16 else "false"
+        kind = "true" if source.dtype == dtypes.bfloat16 else "false"
         found = f"lt_extreme<{fold.op}, {kind}>(w{number})"
         scope.body.line(
             f"{f'if ({live}) ' if live else ''}best{fold.number} = {fold.op}::of(best{fold.number}, {found});"

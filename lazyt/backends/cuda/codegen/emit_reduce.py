@@ -15,6 +15,7 @@ from lazyt.backends.cuda.codegen.mapping import SEGMENT
 from lazyt.backends.cuda.codegen.text import type_of
 from lazyt.backends.math.elements import reg_type
 from lazyt.backends.math.reduction import FLOAT64, Reduction, is_float
+from lazyt.ir import dtypes
 from lazyt.ir.kernel import CHUNK, LANES
 from lazyt.ir.records import dataclass
 
@@ -55,7 +56,7 @@ class Fold(Reduction):
                 return "s64" if self.source == FLOAT64 else "s32"
             return type_of(reg_type(self.float_dtype))
         ordered = self.name.removeprefix("arg") in ("max", "min")
-        sign = "s" if self.source.kind == "i" and ordered else "u"
+        sign = "s" if dtypes.kind(self.source) == "i" and ordered else "u"
         return sign + ("64" if self.source.itemsize == 8 else "32")
 
     @property
@@ -74,7 +75,7 @@ class Fold(Reduction):
         if is_float(self.source):
             x = elementwise.cast(x, self.source, self.float_dtype, scope.body.module)
             return f"lt_key({x}, {'true' if self.name == 'argmax' else 'false'})" if self.is_arg else x
-        if self.source.kind == "i":
+        if dtypes.kind(self.source) == "i":
             # Through the signed type of its width, so that a narrow negative stays one.
             return f"({self.kind})(s{8 * self.source.itemsize}){x}"
         return f"({self.kind}){x}"

@@ -11,8 +11,9 @@ from lazyt.backends.cuda.codegen.emit_levels import KERNEL
 from lazyt.backends.cuda.codegen.emit_memory import affine, from_memory, gather, load, open_pointers
 from lazyt.backends.cuda.codegen.text import literal, type_of
 from lazyt.backends.cuda.flags import switches
-from lazyt.backends.math.elements import BFLOAT16, reg_type
+from lazyt.backends.math.elements import bits_of, reg_type
 from lazyt.errors import LazytInternalError
+from lazyt.ir import dtypes
 from lazyt.ir.kernel import Cast, Check, Const, Gather, Index, Load, Op, Reduce, Scalar, operands_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
-HALVES = (np.dtype(np.float16), BFLOAT16)
 
 
 def open_level(scope: Scope, level: int, values: Iterable[int], accesses: Iterable[int]) -> None:
@@ -104,7 +104,7 @@ def _only_rounded(scope: Scope, v: int) -> bool:
     """Whether all that becomes of a value is a half."""
     readers = [w for w in scope.kernel.values if v in (*operands_of(w), getattr(w, "operand", None))]
     stored = any(t.value == v for s in scope.kernel.stages for t in s.stores)
-    return not stored and all(isinstance(w, Cast) and w.dtype in HALVES for w in readers)
+    return not stored and all(isinstance(w, Cast) and w.dtype in dtypes.HALVES for w in readers)
 
 
 def _is_below_zero(scope: Scope, v: int) -> bool:
@@ -119,17 +119,17 @@ def _is_below_zero(scope: Scope, v: int) -> bool:
 
 
 def constant(value: Const) -> str:
-    if value.dtype == BFLOAT16:
-        return literal("i16", int(np.asarray(value.value, dtype=value.dtype).view(np.int16)))
+    if dtypes.of(value.dtype).raw:
+        return literal(reg_type(value.dtype), bits_of(value.value, value.dtype))
     return literal(reg_type(value.dtype), value.value)
 
 
 def _scalar(scope: Scope, value: Scalar) -> str:
     """A scalar argument: a float rounded once, an int without its high bits."""
     raw, dtype = scope.scalar(value.position), value.dtype
-    if dtype == BFLOAT16 or dtype.kind == "f":
+    if dtypes.kind(dtype) == "f":
         return elementwise.cast(f"lt_bits_double((u64){raw})", FLOAT64, dtype, scope.body.module)
-    return f"{raw} != 0" if dtype.kind == "b" else f"({type_of(reg_type(dtype))}){raw}"
+    return f"{raw} != 0" if dtypes.kind(dtype) == "b" else f"({type_of(reg_type(dtype))}){raw}"
 
 
 def _check(scope: Scope, value: Check) -> str:

@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 
 from lazyt.backends.cuda.codegen.text import literal
-from lazyt.backends.math.elements import BFLOAT16
 from lazyt.backends.math.single_f32 import EXP, LN2_HIGH, LN2_LOW, LOG2E, MAGIC, TANH
 from lazyt.backends.math.table import in_float32
 from lazyt.backends.math.vector import Rule, Vec
+from lazyt.ir import dtypes
 
 
 def _f(x: float) -> str:
@@ -117,5 +117,5 @@ def _calls(symbol: str, text: str) -> Rule:
 _FLOAT32 = {"exp": _calls("lt_exp_f32", _EXP), "tanh": _calls("lt_tanh_f32", _TANH)}
 RULES: dict[np.dtype, dict[str, Rule]] = {
     np.dtype(np.float32): _FLOAT32,
-    **{d: {name: in_float32(rule, d) for name, rule in _FLOAT32.items()} for d in (np.dtype(np.float16), BFLOAT16)},
+    **{d: {name: in_float32(rule, d) for name, rule in _FLOAT32.items()} for d in dtypes.HALVES},
 }

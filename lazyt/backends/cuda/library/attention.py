@@ -16,8 +16,8 @@ from lazyt.backends.cuda.library.attention_kernels import Kernels
 from lazyt.backends.cuda.library.cudnn import dense
 from lazyt.backends.cuda.library.cudnn_attention import Attended
 from lazyt.forking import cached_property
-from lazyt.ir import graph as g
-from lazyt.ir.attention import HALVES, causal_of, mask_of, on_halves
+from lazyt.ir import dtypes, graph as g
+from lazyt.ir.attention import causal_of, mask_of, on_halves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def chosen(bound: Binding, call: AttentionCall) -> Attention | Kernels:
     """What computes a call: cuDNN may be asked for halves without a mask."""
     n = call.node
     kernels = Kernels(bound, call)
-    asked = n.operands[0].dtype in HALVES and mask_of(n) is None and n.operands[0].ndim - 2 <= LEADING
+    asked = n.operands[0].dtype in dtypes.HALVES and mask_of(n) is None and n.operands[0].ndim - 2 <= LEADING
     if asked and not (bound.where.cudnn.missing and kernels.fits):
         return Attention(bound, call, kernels)
     return kernels

@@ -11,9 +11,8 @@ from lazyt.backends.common import products
 from lazyt.backends.common.products import Choice
 from lazyt.backends.cuda.library.cudnn import Cudnn, Geometry
 from lazyt.backends.cuda.library.products import is_tf32, place
-from lazyt.backends.math.elements import BFLOAT16
 from lazyt.config import general
-from lazyt.ir import graph as g
+from lazyt.ir import dtypes, graph as g
 from lazyt.ir.prims import MOVEMENT
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from lazyt.backends.cuda.binding import Binding, Run
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import MatmulCall
-
-HALVES = (np.dtype(np.float16), BFLOAT16)
 
 
 TITLES = {"convolve": "convolution", "convolve_filter": "filter gradient", "convolve_image": "input gradient"}
@@ -183,7 +180,7 @@ def _of_halves(n: Node) -> bool:
         if n.op == "pad" and not _is_zero(n.operands[1]):
             return False
         n = n.operands[0]
-    return n.op == "cast" and n.operands[0].dtype in HALVES
+    return n.op == "cast" and n.operands[0].dtype in dtypes.HALVES
 
 
 def _is_zero(n: Node) -> bool:

@@ -50,7 +50,7 @@ def _unique(xp: Any, x: Any, equal_nan: bool) -> Found:
     sorted_ = flat[order]
     fresh = xp.ones(flat.shape, np.bool_)
     fresh[1:] = sorted_[1:] != sorted_[:-1]
-    if equal_nan and flat.dtype.kind in "fc":
+    if equal_nan and dtypes.kind(flat.dtype) in "fc":
         fresh[1:] &= ~(xp.isnan(sorted_[1:]) & xp.isnan(sorted_[:-1]))
     starts = xp.nonzero(fresh)[0]
     which = xp.empty(flat.shape, np.int64)

@@ -17,7 +17,7 @@ from lazyt.backends.common.products import NO_TRANS, Choice, leading
 from lazyt.backends.cuda import graph_nodes
 from lazyt.backends.cuda.driver_api import KEPT
 from lazyt.backends.cuda.library import registry
-from lazyt.backends.math.elements import BFLOAT16
+from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-DTYPES = {np.dtype(t) for t in ("f2", "f4", "f8", "c8", "c16")} | {BFLOAT16}
+DTYPES = {d for d in dtypes.ALL if dtypes.kind(d) in "fc"}
 
 
 def read_by(n: Node) -> np.dtype:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.backends.math.elements import BFLOAT16
 from lazyt.ir import dtypes, library_calls
 from lazyt.ir.attention import attention_of, by_call, gradient_of
 
@@ -32,19 +31,19 @@ def call(xp: Any, fn: str, operands: Sequence[tuple[Any, np.dtype]], statics: Se
 
 def memory_dtype(dtype: np.dtype) -> np.dtype:
     """The dtype that the library sees: bfloat16 is its bits."""
-    return np.dtype(np.uint16) if dtype == BFLOAT16 else dtype
+    return np.dtype(np.uint16) if dtype == dtypes.bfloat16 else dtype
 
 
 def widened(xp: Any, x: Any, dtype: np.dtype) -> Any:
     """The halves as float32."""
-    if dtype == BFLOAT16:
+    if dtype == dtypes.bfloat16:
         return (x.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return x.astype(np.float32) if dtype == np.float16 else x
 
 
 def put(xp: Any, out: Any, dtype: np.dtype, value: Any) -> None:
     """Write a result, rounded to `dtype`."""
-    if dtype == BFLOAT16:
+    if dtype == dtypes.bfloat16:
         bits = xp.ascontiguousarray(value, dtype=np.float32).view(np.uint32)
         rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
         value = xp.where(xp.isnan(value), np.uint32(0x7FFF), rounded)

@@ -16,7 +16,7 @@ from lazyt.backends.cuda.codegen.routine import loaded
 from lazyt.backends.cuda.codegen.text import Module, function, type_of
 from lazyt.backends.cuda.cuda_graph import Launch
 from lazyt.backends.math import casts
-from lazyt.backends.math.elements import BFLOAT16, mem_type
+from lazyt.backends.math.elements import mem_type
 from lazyt.ir import dtypes
 from lazyt.ir.passes.call_operands import buffer_of
 
@@ -88,10 +88,10 @@ def program(dtype: np.dtype, mode: str, filled: bool, single: bool) -> str:
     kind = type_of(mem_type(dtype))
     wide = kind
     widen, narrow = "", f"({kind})"
-    if mode == "add" and dtype in (np.dtype(np.float16), BFLOAT16):
+    if mode == "add" and dtypes.of(dtype).narrow:
         # Sums of halves are rounded once.
         wide, widen, narrow = "float", "lt_wide", "lt_narrow"
-        element = "i16" if dtype == BFLOAT16 else "half"
+        element = mem_type(dtype)
         for name, source, target in ((widen, dtype, FLOAT32), (narrow, FLOAT32, dtype)):
             result, operand = (element, "float") if source == FLOAT32 else ("float", element)
             rule = partial(_converted, source, target)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.common.products import MAX_BATCH
 from lazyt.backends.math.c_expressions import short_name
-from lazyt.backends.math.elements import BFLOAT16, reg_type
-from lazyt.backends.math.reduction import FLOAT32
+from lazyt.backends.math.elements import reg_type
+from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
 from lazyt_opencl.codegen import elementwise
 from lazyt_opencl.codegen.preamble import HEAD
@@ -83,7 +83,7 @@ def form_of(bound: ScheduleBinding, c: MatmulCall, where: Device) -> Form | None
     """The code for a product; None for what has none: complex numbers, very many axes, very small groups."""
     n = c.node
     large, small = (CPU, CPU_SMALL) if where.is_cpu else (GPU, GPU_SMALL)
-    if n.op != "matmul" or n.dtype.kind == "c" or len(n.shape) - 2 > MAX_BATCH or large.side**2 > where.group:
+    if n.op != "matmul" or dtypes.kind(n.dtype) == "c" or len(n.shape) - 2 > MAX_BATCH or large.side**2 > where.group:
         return None
     # Of few rows or columns a large tile would be mostly outside.
     rows, columns = (bound.value(d) for d in n.shape[-2:])
@@ -123,17 +123,17 @@ def sizes(bound: ScheduleBinding, c: MatmulCall, tile: Tile) -> tuple[tuple[int,
 def source(form: Form, notes: Any = ()) -> str:
     """The program of a product."""
     module = Module()
-    own = FLOAT32 if form.dtype == BFLOAT16 or (form.dtype.itemsize == 2 and form.dtype.kind == "f") else form.dtype
-    kind = "uint" if own.kind == "b" else type_of(reg_type(own))
+    own = dtypes.computed_in(form.dtype)
+    kind = "uint" if dtypes.kind(own) == "b" else type_of(reg_type(own))
 
     def element(text: str, memory: np.dtype, as_dtype: np.dtype) -> str:
-        x = f"({text} != 0)" if memory.kind == "b" else text
+        x = f"({text} != 0)" if dtypes.kind(memory) == "b" else text
         x = elementwise.cast(x, memory, as_dtype, module)
         return f"({kind})({elementwise.cast(x, as_dtype, own, module)})"
 
     a = element("a[(row + r) * a_row + (t + q) * a_column]", form.a, form.a_as)
     b = element("b[(t + q) * b_row + (column + r) * b_column]", form.b, form.b_as)
-    total = "sum[j] != 0" if own.kind == "b" else elementwise.cast("sum[j]", own, form.dtype, module)
+    total = "sum[j] != 0" if dtypes.kind(own) == "b" else elementwise.cast("sum[j]", own, form.dtype, module)
     tile, wide = form.tile, form.tile.wide
     vector = kind if wide == 1 else f"{kind}{wide}"
     x = f"a_block[q][u + {tile.side} * i]"
@@ -144,7 +144,7 @@ def source(form: Form, notes: Any = ()) -> str:
         c_type=memory_type(form.dtype), rows=tile.rows, columns=tile.columns, side=tile.side, high=tile.high, wide=wide,
         depth=tile.depth, items=tile.side**2, head=HEAD_SIZE, vector=vector, a=a, b=b, total=total,
         near=near if wide == 1 else f"vload{wide}(0, &{near})",
-        sum=f"fma({x}, y, sums[i])" if own.kind == "f" else f"sums[i] + {x} * y",
+        sum=f"fma({x}, y, sums[i])" if dtypes.kind(own) == "f" else f"sums[i] + {x} * y",
         put="sum[0] = sums[i]" if wide == 1 else f"vstore{wide}(sums[i], 0, sum)",
     )  # fmt: skip
     return "\n".join([HEAD, module.text(), *(f"// {line}" for line in notes), text])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.math.elements import reg_type
 from lazyt.backends.math.reduction import FLOAT64, Reduction, is_float
+from lazyt.ir import dtypes
 from lazyt.ir.kernel import LANES, Reduce
 from lazyt.ir.records import dataclass
 from lazyt_opencl.codegen import elementwise
@@ -52,7 +53,7 @@ class Fold(Reduction):
             if self.is_arg:
                 return "long" if self.source == FLOAT64 else "int"
             return type_of(reg_type(self.float_dtype))
-        sign = "" if self.source.kind == "i" and self.base in ("max", "min") else "u"
+        sign = "" if dtypes.kind(self.source) == "i" and self.base in ("max", "min") else "u"
         return sign + ("long" if self.source.itemsize == 8 else "int")
 
     @property
@@ -83,7 +84,7 @@ class Fold(Reduction):
                 return x
             key = body.module.need("key", "double" if self.source == FLOAT64 else "float")
             return f"{key}({x}, {'true' if self.name == 'argmax' else 'false'})"
-        if self.source.kind == "i":
+        if dtypes.kind(self.source) == "i":
             # Through the signed type of its width, so that a narrow negative stays one.
             return f"({self.kind})({type_of(reg_type(self.source))[1:]}){x}"
         return f"({self.kind}){x}"

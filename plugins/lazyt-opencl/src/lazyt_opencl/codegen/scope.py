@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyt.backends.math.elements import BFLOAT16, mem_type, reg_type
+from lazyt.backends.math.elements import bits_of, mem_type, reg_type
 from lazyt.backends.math.reduction import FLOAT64
 from lazyt.errors import LazytInternalError
+from lazyt.ir import dtypes
 from lazyt.ir.kernel import (
     Cast,
     Check,
@@ -162,9 +163,9 @@ class Scope:
     def _scalar_value(self, value: Scalar) -> str:
         """A scalar argument: a float rounded once, an int without its high bits."""
         raw, dtype = self._scalar(value.position), value.dtype
-        if dtype == BFLOAT16 or dtype.kind == "f":
+        if dtypes.kind(dtype) == "f":
             return elementwise.cast(f"as_double({raw})", FLOAT64, dtype, self.body.module)
-        return f"{raw} != 0" if dtype.kind == "b" else f"({type_of(reg_type(dtype))}){raw}"
+        return f"{raw} != 0" if dtypes.kind(dtype) == "b" else f"({type_of(reg_type(dtype))}){raw}"
 
     def _affine(self, number: int) -> str:
         first, axes = self.kernel.layout.affines[number], self.kernel.axes
@@ -179,7 +180,7 @@ class Scope:
     def _read(self, access: int, steps: Sequence[str], where: Sequence[str]) -> str:
         dtype = self.kernel.accesses[access].dtype
         element = f"{self._base(access)}[{' + '.join(steps) or 0}]"
-        if dtype.kind == "b":
+        if dtypes.kind(dtype) == "b":
             return " && ".join([*where, f"{element} != 0"])
         return f"{' && '.join(where)} ? {element} : ({memory_type(dtype)})0" if where else element
 
@@ -192,6 +193,6 @@ class Scope:
 
 def constant(value: Const) -> str:
     """A constant, of the type of registers."""
-    if value.dtype == BFLOAT16:
-        return literal("i16", int(np.asarray(value.value, dtype=value.dtype).view(np.int16)))
+    if dtypes.of(value.dtype).raw:
+        return literal(reg_type(value.dtype), bits_of(value.value, value.dtype))
     return literal(reg_type(value.dtype), value.value)

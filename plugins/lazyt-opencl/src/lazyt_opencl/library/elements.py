@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.math.c_expressions import short_name
+from lazyt.ir import dtypes
 from lazyt_opencl.codegen.scope import memory_type
 from lazyt_opencl.library.routine import PARAMETERS, Routine, Step, filled, flat
 from lazyt_opencl.library.sorting import key_function
@@ -124,7 +125,7 @@ class Member(ByElement):
         kind, of = key_function(dtype, False, module)
         # The key of NaN, which is no element.
         nan = "0xfffffffffffffffful" if kind == "ulong" else "0xffffffffu"
-        return {"key": kind, "of": of, "number": "" if dtype.kind in "iub" else f" && own != {nan}"}
+        return {"key": kind, "of": of, "number": "" if dtypes.kind(dtype) in "iub" else f" && own != {nan}"}
 
     def _places(self) -> tuple[Any, Any, Any]:
         return *self.call.operands, self.call.results[0]

@@ -39,7 +39,7 @@ def routine_of(bound: Bound, call: Any) -> Routine | None:
     if fn in ("cumsum", "cumprod"):
         return scan.Scan(bound, call) if scan.suits(call) else None
     if fn in BITS:
-        return elements.Bits(bound, call) if x.dtype.kind in "bu" and x.dtype.itemsize == 1 else None
+        return elements.Bits(bound, call) if dtypes.kind(x.dtype) in "bu" and x.dtype.itemsize == 1 else None
     alike = sorting.has_keys(x.dtype) and all(r.dtype == x.dtype for r in rest)
     if fn in SORTS:
         return sorting.Sort(bound, call) if alike and max(map(bound.value, x.shape), default=0) < LONGEST else None

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.math.c_expressions import short_name
-from lazyt.backends.math.elements import BFLOAT16, reg_type
+from lazyt.backends.math.elements import reg_type
 from lazyt.backends.math.reduction import FLOAT32, FLOAT64
 from lazyt.ir import dtypes
 from lazyt.ir.scan import BLOCK, LANES
@@ -113,7 +113,7 @@ class Scan(Routine):
     @property
     def is_float(self) -> bool:
         """Whether it runs in float64."""
-        return bool(self.dtype == BFLOAT16) or self.dtype.kind == "f"
+        return dtypes.kind(self.dtype) == "f"
 
     def text(self, module: Module) -> str:
         work: np.dtype[Any] = FLOAT64 if self.is_float else self.dtype

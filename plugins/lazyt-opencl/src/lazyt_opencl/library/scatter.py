@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.math.c_expressions import short_name
-from lazyt.backends.math.elements import BFLOAT16, reg_type
+from lazyt.backends.math.elements import reg_type
 from lazyt.backends.math.reduction import FLOAT32, FLOAT64
 from lazyt.ir import dtypes
 from lazyt_opencl.codegen import elementwise
@@ -84,15 +84,15 @@ class Scatter(Order):
 
     def text(self, module: Module) -> str:
         adds = self.mode == "add"
-        halves = self.dtype == BFLOAT16 or (self.dtype.kind == "f" and self.dtype.itemsize == 2)
+        halves = dtypes.of(self.dtype).narrow
         # Sums of halves are rounded once.
         work: np.dtype[Any] = FLOAT32 if adds and halves else self.dtype
 
         def widened(x: str) -> str:
-            x = f"({x} != 0)" if self.dtype.kind == "b" else x
+            x = f"({x} != 0)" if dtypes.kind(self.dtype) == "b" else x
             return elementwise.cast(x, self.dtype, work, module)
 
-        add = "sum || x" if self.dtype.kind == "b" else "sum + x"
+        add = "sum || x" if dtypes.kind(self.dtype) == "b" else "sum + x"
         words = {
             "parameters": PARAMETERS, "start": self.symbol("start"), "rows": self.symbol("rows"),
             "memory": memory_type(self.dtype), "work": type_of(reg_type(work)),

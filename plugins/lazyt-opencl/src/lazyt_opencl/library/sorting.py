@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.math.c_expressions import short_name
-from lazyt.backends.math.elements import BFLOAT16
 from lazyt.backends.math.reduction import FLOAT32
 from lazyt.ir import dtypes
 from lazyt_opencl.codegen import elementwise
@@ -107,7 +106,7 @@ def key_function(dtype: np.dtype[Any], descending: bool, module: Module) -> tupl
     """The type of a dtype's keys, and the function that gives an element's, which `module` then has."""
     kind = "ulong" if dtype.itemsize == 8 else "uint"
     name = f"lt_sort_key_{short_name(dtype)}{'_down' if descending else ''}"
-    if dtype == BFLOAT16 or dtype.kind == "f":
+    if dtypes.kind(dtype) == "f":
         wide = FLOAT32 if dtype.itemsize < 8 else dtype
         real = "double" if dtype.itemsize == 8 else "float"
         ones, top = (
@@ -118,7 +117,7 @@ def key_function(dtype: np.dtype[Any], descending: bool, module: Module) -> tupl
             f"    const {kind} bits = v == 0 ? 0 : as_{kind}(v);\n"
             f"    const {kind} key = v != v ? {ones} : bits & {top} ? ~bits : bits | {top};\n"
         )
-    elif dtype.kind == "i":
+    elif dtypes.kind(dtype) == "i":
         top = "0x8000000000000000ul" if kind == "ulong" else "0x80000000u"
         signed = {1: "char", 2: "short", 4: "int", 8: "long"}[dtype.itemsize]
         body = f"    const {kind} key = ({kind})({kind[1:]})({signed})x ^ {top};\n"
