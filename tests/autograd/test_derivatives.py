@@ -80,6 +80,24 @@ def test_complex_library_functions(name):
     check(lambda b, *xs: b.opaque(name, xs, (), [(xs[0].shape, xs[0].dtype)])[0], *operands)
 
 
+# On both sides of each cut: along the real axis, and along the imaginary one.
+CUTS = [complex(re, im) for re in (-3.0, -0.5, 0.5, 3.0) for im in (0.0, -0.0)]
+CUTS += [complex(im, re) for re in (-3.0, -0.5, 0.5, 3.0) for im in (0.0, -0.0)]
+
+
+@pytest.mark.parametrize("name", sorted(f for f in FUNCTIONS if f.startswith("complex_") and f != "complex_pow"))
+def test_slopes_are_on_the_branch_of_the_value(name):
+    """Along a cut, where a zero's sign says which side of it a number is."""
+    f = getattr(lt, name.removeprefix("complex_"))
+    for z in CUTS:
+        along = 1j if z.real == 0 else 1
+        at = np.array([z, z, z])
+        (at.imag if z.real == 0 else at.real)[...] += (0.0, 1e-6, -1e-6)
+        y, slope = lt.jvp(f, (lt.asarray(at),), (lt.full(3, along, dtype=lt.complex128),))
+        y, slope = y.numpy(), slope.numpy()
+        assert abs(slope[0] - (y[1] - y[2]) / 2e-6) < 1e-6 * max(1, abs(slope[0])), z
+
+
 @pytest.mark.parametrize("exponent", [0, 1, 2, 3, -1, 0.5])
 def test_constant_powers(exponent):
     def f(b, x):

@@ -44,7 +44,6 @@ UNARY: dict[str, Callable[[Value, Value], Value]] = {
     "cosh": lambda x, y: x.sinh(),
     "tanh": lambda x, y: 1 - y * y,
     "asinh": lambda x, y: 1 / (1 + x * x).sqrt(),
-    # Two roots: sqrt(x * x - 1) is on the wrong branch left of the imaginary axis.
     "acosh": lambda x, y: 1 / ((x - 1).sqrt() * (x + 1).sqrt()),
     "atanh": lambda x, y: 1 / (1 - x * x),
     "erf": lambda x, y: 2 / math.sqrt(math.pi) * (-(x * x)).exp(),
@@ -52,6 +51,15 @@ UNARY: dict[str, Callable[[Value, Value], Value]] = {
     "erfinv": lambda x, y: math.sqrt(math.pi) / 2 * (y * y).exp(),
     "lgamma": lambda x, y: x.digamma(),
     "digamma": lambda x, y: Value(x.b, polygamma(x.b, x.node, 1)),
+}
+
+# f'(x) of complex values where UNARY's root of x is on another branch than y, on a cut or beside it. PyTorch and JAX
+# take that root: their slope has the wrong sign at asin(3 + 0j).
+COMPLEX: dict[str, Callable[[Value, Value], Value]] = {
+    "asin": lambda x, y: 1 / y.cos(),
+    "acos": lambda x, y: -1 / y.sin(),
+    "asinh": lambda x, y: 1 / y.cosh(),
+    "acosh": lambda x, y: 1 / y.sinh(),
 }
 
 
@@ -265,7 +273,7 @@ def library_slopes(b: Builder, n: Node, name: str) -> tuple[Value, ...]:
     assert isinstance(n.attrs, g.Opaque)
     xs = [Value(b, o, library=True) for o in n.operands]
     y = Value(b, b.opaque(n.attrs.fn, n.operands, (), n.attrs.outputs)[0], library=True)
-    return _power(xs[0], xs[1], y) if name == "pow" else (UNARY[name](xs[0], y),)
+    return _power(xs[0], xs[1], y) if name == "pow" else ((COMPLEX.get(name) or UNARY[name])(xs[0], y),)
 
 
 for _name in (
