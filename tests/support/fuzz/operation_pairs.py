@@ -431,10 +431,10 @@ class Program:
             self._run(f"{name} = {name} * {2.0 / float(np.max(np.abs(a))):.3g}")
 
     def _is_steep(self, text: str, made: Any) -> bool:
-        """Whether a change of the operands in their tenth digit changes the result in its fourth."""
+        """Whether a change of the operands in the tenth digit changes the result in its fourth."""
         rng = np.random.default_rng(0)
         moved = {
-            k: v * (1 + 1e-10 * rng.standard_normal(v.shape))
+            k: v + 1e-10 * np.maximum(np.abs(v), 1) * rng.standard_normal(v.shape)
             for k, v in self.space.items()
             if isinstance(v, np.ndarray) and dtypes.kind(v.dtype) in "fc"
         }
