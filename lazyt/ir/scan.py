@@ -20,11 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt import on_demand
 from lazyt.ir import dtypes
-from lazyt.ir.numpy_semantics import round_once
 
 if TYPE_CHECKING:
+    from lazyt.ir import numpy_semantics
+
     Array = np.ndarray[Any, Any]
+else:
+    numpy_semantics = on_demand.module("lazyt.ir.numpy_semantics")
 
 LANES = 16
 BLOCK = 8192
@@ -65,4 +69,4 @@ def scan(name: str, x: Array, axis: int) -> Array:
             carry = f(carry, partial)
         y = f(carries, prefix).reshape(blocks * size, -1)[:n]
         back = np.moveaxis(y.reshape(n, *np.moveaxis(x, axis, 0).shape[1:]), 0, axis)
-        return np.ascontiguousarray(round_once(back, x.dtype))
+        return np.ascontiguousarray(numpy_semantics.round_once(back, x.dtype))

@@ -76,6 +76,27 @@ decays ends in them, as Adam's first moment does where gradients are zero. `lt.s
 zeros in all kernels and products on the CPU: `tests/runtime/test_flush_denormal.py` asserts that. `exp` of a number
 whose result is zero takes no longer than of others.
 
+## Floats of 8 bits
+
+`float8_e4m3fn` (4 bits of exponent, 3 of mantissa, up to 448, no infinity) and `float8_e5m2` (5 and 2, up to 57344)
+store values. An operation reads them as float32, computes in float32, and rounds each result of their dtype once, to
+nearest even: `z = x * y + w` of one line rounds twice, as two operations do. Operations that only move elements keep
+their bits. Casts from float32 and float16 have the bits of ml_dtypes' `astype`; those from float64
+are rounded once, where ml_dtypes rounds to float32 first. What is too large becomes NaN in `float8_e4m3fn`, infinite in
+`float8_e5m2`; cast `lt.clip(x, -448, 448)` where it should saturate. Beside another float they give way to it, and
+integers and Python's numbers give way to them, as in JAX; two different ones have no common dtype, and are refused.
+
+```pycon
+>>> import lazyt as lt
+>>> x = lt.asarray([0.3, 3.0, 500.0]).astype(lt.float8_e4m3fn)
+>>> x.tolist(), (x * 2).dtype, (x + lt.ones(3)).dtype
+([0.3125, 3.0, nan], dtype(float8_e4m3fn), dtype('float32'))
+
+```
+
+Refused by name are random numbers, optimizers' steps, recurrent layers and `nextafter` of them, and all operations on
+another device than the CPU. `tests/ops/test_stored_dtypes.py` asserts this for the whole table of operations.
+
 ## Products of float16 and bfloat16
 
 A product (and a convolution, and attention) of halves takes each operand exactly as float32, sums up in float32, and is

@@ -15,7 +15,7 @@ from lazyt.ops.definition import OPS
 from lazyt.testing.seeds import Coverage
 from lazyt.testing.statements import Stopped
 from tests.support import dual_numbers as dual
-from tests.support.fuzz import feature_pairs, operation_pairs
+from tests.support.fuzz import feature_pairs, operation_pairs, pair_check
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -68,7 +68,7 @@ def test_a_pair_fits_together() -> None:
 
 def test_a_wrong_gradient_is_found() -> None:
     lines = ["x = var((3,), 1)", "m = new(xp.exp(x * 0.1))", "y = half(m)", "loss = total(y, 1)"]
-    space = operation_pairs.space_for
+    space = pair_check.space_for
 
     def wrong(xp: object) -> object:
         names = space(xp)
@@ -77,7 +77,7 @@ def test_a_wrong_gradient_is_found() -> None:
         return names
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(operation_pairs, "space_for", wrong)
+        patch.setattr(pair_check, "space_for", wrong)
         failure = operation_pairs.check_pair(lines)
     assert failure is not None
     assert failure.kind == "pairs, planned whole: gradient"
