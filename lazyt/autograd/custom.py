@@ -16,10 +16,11 @@ from lazyt.autograd.vjp_step import special_step
 from lazyt.ops.definition import OpDef
 from lazyt.tracing.commit import undisturbed
 from lazyt.tracing.inplace import IN_FUNCTION
+from lazyt.tracing.program import Slot
 from lazyt.tracing.record import begin, record_view, slot_of
 from lazyt.tracing.steps import new_tensor
 from lazyt.tracing.tensor_state import Handle
-from lazyt.tracing.trace import Several, Slot, Step, Trace
+from lazyt.tracing.trace import Several, Step, Trace
 
 ref = weakref.ref
 # What reads and sets the state of this thread's random numbers (set by `lazyt.functions.random`).

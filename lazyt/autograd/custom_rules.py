@@ -16,11 +16,12 @@ from lazyt.ir import dtypes
 from lazyt.ops.definition import OPS
 from lazyt.tracing.current import restore_device, restore_grad_mode, set_device, set_grad_mode
 from lazyt.tracing.inplace import requires_grad
+from lazyt.tracing.program import Slot
 from lazyt.tracing.record import begin, is_grad_enabled, record, slot_of
 from lazyt.tracing.refusals import check_function
 from lazyt.tracing.steps import new_tensor
 from lazyt.tracing.tensor_state import Handle
-from lazyt.tracing.trace import Slot, Step, Trace
+from lazyt.tracing.trace import Step, Trace
 from lazyt.tracing.tracebacks import guard_methods
 
 

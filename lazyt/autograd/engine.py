@@ -45,10 +45,11 @@ from lazyt.tracing.batched_writes import record_writes
 from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import Change, carry_out, prepared, undisturbed
 from lazyt.tracing.inplace import requires_grad
+from lazyt.tracing.program import INPUT, Slot
 from lazyt.tracing.record import advance, begin, meta_of, record_view, slot_of
-from lazyt.tracing.steps import INPUT, hooks, new_tensor, run_sync
+from lazyt.tracing.steps import hooks, new_tensor, run_sync
 from lazyt.tracing.tensor_state import Gradient, Handle, Holder
-from lazyt.tracing.trace import Several, Slot, Step, Trace, local
+from lazyt.tracing.trace import Several, Step, Trace, local
 
 ref = weakref.ref
 _new = object.__new__

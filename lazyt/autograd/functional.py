@@ -21,11 +21,12 @@ from lazyt.ops.definition import OpDef
 from lazyt.tracing.commit import undisturbed
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.inplace import requires_grad
+from lazyt.tracing.program import Slot
 from lazyt.tracing.record import begin, record, slot_of
 from lazyt.tracing.refusals import check_function
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import Gradient, Handle
-from lazyt.tracing.trace import Slot, Trace, local
+from lazyt.tracing.trace import Trace, local
 from lazyt.tracing.tracebacks import api_boundary
 
 

@@ -13,10 +13,11 @@ from lazyt.autograd.track import is_synced
 from lazyt.autograd.vjp_step import again_step
 from lazyt.errors import AutogradError, LazytWarning, ThreadError
 from lazyt.tracing.inplace import is_leaf, requires_grad
+from lazyt.tracing.program import Slot
 from lazyt.tracing.record import begin, meta_of, slot_of
 from lazyt.tracing.steps import hooks as recording
 from lazyt.tracing.tensor_state import ELSEWHERE, Gradient, Handle
-from lazyt.tracing.trace import Slot, Trace
+from lazyt.tracing.trace import Trace
 
 ref = weakref.ref
 

@@ -19,10 +19,11 @@ from lazyt.autograd.vjp_step import linked, special_step
 from lazyt.errors import NotSupportedError
 from lazyt.ops.definition import OpDef
 from lazyt.tracing.commit import undisturbed
+from lazyt.tracing.program import Slot
 from lazyt.tracing.record import begin, record, slot_of
 from lazyt.tracing.steps import new_tensor
 from lazyt.tracing.tensor_state import Gradient, Handle
-from lazyt.tracing.trace import Several, Slot, Step, Trace
+from lazyt.tracing.trace import Several, Step, Trace
 
 if TYPE_CHECKING:
     from lazyt.autograd import forward

@@ -14,9 +14,10 @@ from lazyt.autograd.vjp_step import may_refuse
 from lazyt.ops.residuals import EARLIER
 from lazyt.tracing.current import return_to, switch_mode
 from lazyt.tracing.inputs import bind_input
+from lazyt.tracing.program import Slot
 from lazyt.tracing.record import advance
 from lazyt.tracing.tensor_state import Data, Gradient, Holder
-from lazyt.tracing.trace import Slot, Step, Trace
+from lazyt.tracing.trace import Step, Trace
 
 if TYPE_CHECKING:
     from lazyt.autograd import reverse

@@ -19,9 +19,10 @@ from lazyt.autograd.vjp_step import BACKWARD, Create, read_by, vjp_step
 from lazyt.errors import AutogradError, ShapeError
 from lazyt.ops.definition import OPS
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.program import Slot
 from lazyt.tracing.record import record, slot_of
 from lazyt.tracing.tensor_state import Gradient, Handle
-from lazyt.tracing.trace import Slot, Step, Trace
+from lazyt.tracing.trace import Step, Trace
 
 # Where a step stands: that of a repeated trace (see saved_segment.py) by the number of its segment, older ones first.
 Place = tuple[float, int]

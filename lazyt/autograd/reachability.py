@@ -9,8 +9,8 @@ from lazyt.autograd.track import AGAIN, CUSTOM, TRACK, is_synced
 from lazyt.errors import AutogradError, NotSupportedError
 from lazyt.ops.residuals import EARLIER
 from lazyt.tracing.assignments import PUT, is_write
-from lazyt.tracing.steps import ASSIGN
-from lazyt.tracing.trace import Slot, Step
+from lazyt.tracing.program import ASSIGN, Slot
+from lazyt.tracing.trace import Step
 
 
 class Reach:

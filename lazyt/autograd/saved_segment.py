@@ -42,10 +42,10 @@ from lazyt.tracing.assignments import KEEPS_LEAF, assign_step
 from lazyt.tracing.current import return_to, switch_mode
 from lazyt.tracing.inputs import bind_input
 from lazyt.tracing.lower import lower
+from lazyt.tracing.program import ASSIGN, INPUT, MODE, Slot
 from lazyt.tracing.record import advance
-from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.tensor_state import ELSEWHERE, Data, Gradient, Holder
-from lazyt.tracing.trace import Slot, Step, Trace
+from lazyt.tracing.trace import Step, Trace
 
 if TYPE_CHECKING:
     from lazyt.autograd import reverse

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
 from lazyt.ops.definition import OpDef
-from lazyt.tracing.steps import INPUT
+from lazyt.tracing.program import INPUT
 
 if TYPE_CHECKING:
     from lazyt.ir.graph import Node
     from lazyt.tracing.lower import Lowered
-    from lazyt.tracing.trace import Slot, Step
+    from lazyt.tracing.program import Slot
+    from lazyt.tracing.trace import Step
 
 
 class Track:

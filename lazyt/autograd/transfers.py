@@ -15,9 +15,9 @@ from typing import Any
 from lazyt.autograd.saved_segment import Passed, behind
 from lazyt.errors import NotSupportedError
 from lazyt.ops.definition import OPS
+from lazyt.tracing.program import Slot
 from lazyt.tracing.record import begin, record, slot_of
 from lazyt.tracing.tensor_state import Gradient, Handle
-from lazyt.tracing.trace import Slot
 
 Totals = dict[Gradient, Handle]
 # Pulls the cotangent of a value of this trace back: the value, its cotangent, the segments that were gone through.

@@ -12,13 +12,14 @@ from lazyt.autograd.track import AGAIN, OWN, TRACK
 from lazyt.errors import NotSupportedError
 from lazyt.ir.graph import Node
 from lazyt.ops.definition import OPS
-from lazyt.tracing.call_site import user_line, user_site
+from lazyt.tracing.call_site import user_line
 from lazyt.tracing.current import restore_device, set_device
 from lazyt.tracing.lower import Lowered
+from lazyt.tracing.program import Slot
 from lazyt.tracing.record import record
-from lazyt.tracing.steps import follow, insert, new_tensor, plain_slots
+from lazyt.tracing.steps import follow, insert, new_step, new_tensor
 from lazyt.tracing.tensor_state import Gradient, Handle
-from lazyt.tracing.trace import Several, Slot, Step, Trace
+from lazyt.tracing.trace import Several, Step, Trace
 
 if TYPE_CHECKING:
     from lazyt.autograd import reverse
@@ -153,15 +154,13 @@ def find_special(
     pos = tr.pos
     if s is None:
         like = make()
-        s = Step(pos, op, tuple(operands), statics, key, pos.index + 1)
-        s.site, s.ext = user_site(), tr.ext
-        s.slots = tuple(s if k == 0 else Slot(s, k, None, False) for k in range(len(like)))
+        s = new_step(pos, op, tuple(operands), statics, key, len(like))
+        s.ext = tr.ext
         for slot, x in zip(s.slots, like, strict=True):
             slot.dtype, slot.shape = x.dtype, x.shape
         s.info = extra
         s.like = tuple(like)
-        names = tuple(tuple((v.step.index, v.k) for v in e) if isinstance(e, tuple) else e for e in extra)
-        insert(tr, s, key, (op, plain_slots(operands), statics, names))
+        insert(tr, s, key)
     else:
         for slot, x in zip(s.slots, s.like, strict=True):
             slot.shape = x.shape

@@ -20,10 +20,11 @@ from lazyt.errors import AutogradError, NotSupportedError
 from lazyt.ops import effects, kernel_calls, numpy_calls
 from lazyt.tracing.commit import undisturbed
 from lazyt.tracing.known_calls import steps_since, written_over
+from lazyt.tracing.program import INPUT, Slot
 from lazyt.tracing.record import begin, slot_of
-from lazyt.tracing.steps import INPUT, new_tensor
+from lazyt.tracing.steps import new_tensor
 from lazyt.tracing.tensor_state import Handle, Storage
-from lazyt.tracing.trace import Slot, Step, Trace
+from lazyt.tracing.trace import Step, Trace
 
 if TYPE_CHECKING:
     from lazyt.autograd import batching

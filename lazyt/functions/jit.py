@@ -18,11 +18,12 @@ from lazyt.tracing.call_site import warn
 from lazyt.tracing.input_groups import InputGroup, group_of
 from lazyt.tracing.inputs import bind_input
 from lazyt.tracing.known_calls import KnownCall, inside, read_before, remember, steps_since, written_over
+from lazyt.tracing.program import INPUT, Slot
 from lazyt.tracing.record import begin, slot_of
 from lazyt.tracing.refusals import check_function
-from lazyt.tracing.steps import INPUT, hooks, settle
+from lazyt.tracing.steps import hooks, settle
 from lazyt.tracing.tensor_state import Storage
-from lazyt.tracing.trace import Slot, local
+from lazyt.tracing.trace import local
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from lazyt.tracing.call_cache import in_short
 from lazyt.tracing.fast_paths import TAKE, bound, fill, guarded, record_comparison
 from lazyt.tracing.inputs import bind_input
 from lazyt.tracing.name_hints import attach_hints
-from lazyt.tracing.steps import INPUT, hooks
+from lazyt.tracing.program import INPUT
+from lazyt.tracing.steps import hooks
 from lazyt.tracing.trace import by_class, local
 from lazyt.tracing.tracebacks import api_boundary, filter_traceback, filters_itself
 from lazyt.tracing.write_cache import held_value, note_write, rewritten, target_slot

@@ -19,9 +19,10 @@ from lazyt.errors import LazytError, LazytWarning, NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
 from lazyt.tracing.call_site import user_site
+from lazyt.tracing.program import Slot
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import Handle
-from lazyt.tracing.trace import Slot, Step
+from lazyt.tracing.trace import Step
 from lazyt.tracing.tracebacks import api_boundary
 
 __all__ = ["SpellingError", "spelling"]

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
     from lazyt.functions.key_readings import Reading
     from lazyt.runtime.tensor import Tensor
+    from lazyt.tracing.program import Slot
     from lazyt.tracing.tensor_state import Data
-    from lazyt.tracing.trace import Slot, Step, Trace
+    from lazyt.tracing.trace import Step, Trace
 
     Shape = tuple[int, ...]
 

@@ -8,16 +8,17 @@ from lazyt.config import general as settings
 from lazyt.inspect.kernels import SHOWN, KernelView, kernel_views, sizes
 from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import nbytes
+from lazyt.runtime.chain import Pull
 from lazyt.runtime.computing import differentiable
 from lazyt.runtime.liveness import wanted_of
 from lazyt.runtime.memory_policy import described
 from lazyt.runtime.partition import Partition
 from lazyt.runtime.plan_cache import Plan, build, is_shown, peek, runs_alone, shown
-from lazyt.runtime.pulls import Pull
 from lazyt.runtime.subprograms import partition
 from lazyt.tracing.printer import aligned, bytes_text, count_text, html_text, plural, time_text
+from lazyt.tracing.program import Program, Slot
 from lazyt.tracing.tensor_state import Handle, Holder
-from lazyt.tracing.trace import Ext, Slot, Step, Trace, local
+from lazyt.tracing.trace import Ext, Trace, local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,9 +182,9 @@ def _explain(tensors: Sequence[Handle], fused: bool, whole: bool) -> Explanation
     if not want:
         return Nothing("nobody holds what is pending")
     scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
-    parts = partition(pos, tr.ext, want) if fused and not is_shown(pos) else None
+    parts = partition(pos, tr.ext, want) if fused and not is_shown(pos.program) else None
     if parts is None or (whole and parts.is_one):
-        return _explained(pos, tr.ext, want, scalars, fused, slots, None if segment is None else segment.later)
+        return _explained(pos.program, tr.ext, want, scalars, fused, slots, None if segment is None else segment.later)
     return _explained_parts(parts, scalars)
 
 
@@ -200,7 +201,7 @@ def _explained_parts(parts: Partition, scalars: list[Any]) -> PartsExplanation:
             run = p.over(residuals, [], [tuple(map(value, n.shape)) for n in residuals.stored], scalars)
         else:
             run = p.over([], scalars)
-        shown = _explained(run.pos, run.ext, run.want, run.scalars, True, [], run.later)
+        shown = _explained(run.program, run.ext, run.want, run.scalars, True, [], run.later)
         if run.later is not None:
             stored[p.kind()] = shown
         found.append((shown, len(same)))
@@ -208,21 +209,21 @@ def _explained_parts(parts: Partition, scalars: list[Any]) -> PartsExplanation:
 
 
 def _explained(
-    pos: Step, ext: Ext, want: list[Slot], scalars: list[Any], fused: bool, slots: list[Slot],
+    program: Program, ext: Ext, want: list[Slot], scalars: list[Any], fused: bool, slots: list[Slot],
     later: Later | None = None,
 ) -> Explanation:  # fmt: skip
     """What would run for one program; `slots` are the values that kernels are marked for."""
-    found, reason, now_fused = peek(pos, ext, want, later)
+    found, reason, now_fused = peek(program, ext, want, later)
     at_hand = found is not None and found.fused == fused
-    plan = found if found is not None and at_hand else shown(pos, ext, want, fused, later)
+    plan = found if found is not None and at_hand else shown(program, ext, want, fused, later)
     if plan is None:
-        plan = build(pos, ext, want, scalars, fused, later=later)
+        plan = build(program, ext, want, scalars, fused, later=later)
     bound = plan.executable.bind(ext.values, scalars)
-    tiered = build(pos, ext, want, scalars, False) if fused and not now_fused else None
+    tiered = build(program, ext, want, scalars, False) if fused and not now_fused else None
     needed = _needed(plan, slots) if slots else None
     return Explanation(
-        plan, bound, steps=len(pos.steps()), known=found is not None, reason=reason, fused=fused, unfused=tiered,
-        needed=needed, alone=not now_fused and runs_alone(pos, ext),
+        plan, bound, steps=len(program.calls), known=found is not None, reason=reason, fused=fused, unfused=tiered,
+        needed=needed, alone=not now_fused and runs_alone(program, ext),
     )  # fmt: skip
 
 

@@ -270,7 +270,7 @@ def plan(*values: Handle) -> MemoryPlan:
             "not supported: memory.plan of a trace that runs in parts, because each part has a plan of its own; sync "
             "more often, or see lt.explain()"
         )
-    show(tr.pos, found.plan)
+    show(tr.pos.program, found.plan)
     wanted, _, others = wanted_of(tr)
     segment = differentiable(tr, wanted, others)
     later = set() if segment is None else {(s.step.index, s.k) for s in segment.slots}

@@ -15,10 +15,10 @@ from lazyt.ir.symbolic import hint
 from lazyt.runtime.liveness import wanted_of
 from lazyt.tracing.lower import lower
 from lazyt.tracing.printer import aligned, bytes_text, html_table, plural, site_text
+from lazyt.tracing.program import INPUT, MODE, Slot
 from lazyt.tracing.step_printer import call_text, input_text, results_text, types_text, value_name
-from lazyt.tracing.steps import INPUT, MODE
 from lazyt.tracing.tensor_state import Handle
-from lazyt.tracing.trace import Ext, Slot, Step, Trace, local
+from lazyt.tracing.trace import Ext, Step, Trace, local
 
 # Lines of a longer program are left out in the middle.
 LIMIT = 400

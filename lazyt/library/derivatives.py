@@ -20,7 +20,8 @@ from lazyt.tracing.steps import new_tensor
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
-    from lazyt.tracing.trace import Slot, Step, Trace
+    from lazyt.tracing.program import Slot
+    from lazyt.tracing.trace import Step, Trace
 
 OUTPUT = "output"
 

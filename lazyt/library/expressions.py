@@ -16,10 +16,9 @@ from lazyt.library.kernels import Fused
 from lazyt.library.schema import Argument, Schema, SchemaError, parse, parse_name
 from lazyt.ops.definition import OpDef
 from lazyt.tracing.current import restore_grad_mode, restore_mode, set_grad_mode, set_mode
+from lazyt.tracing.program import INPUT, MODE, Slot
 from lazyt.tracing.record import begin, slot_of
-from lazyt.tracing.steps import INPUT, MODE
 from lazyt.tracing.tensor_state import Handle
-from lazyt.tracing.trace import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

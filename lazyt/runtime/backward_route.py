@@ -19,7 +19,8 @@ from collections.abc import Sequence
 
 from lazyt.autograd.track import TRACK
 from lazyt.ir.records import dataclass
-from lazyt.tracing.trace import Slot, Step
+from lazyt.tracing.program import Slot
+from lazyt.tracing.trace import Step
 
 # How many backwards through one step are divided: each has a pull of its own for each part, which costs more at every
 # turn than one program of them all. The rows of a Jacobian are more.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from lazyt import on_demand
 from lazyt.ir.symbolic import Dim, text
 from lazyt.tracing.printer import site_text
+from lazyt.tracing.program import INPUT, Program
 from lazyt.tracing.step_printer import call_text, value_name
-from lazyt.tracing.steps import INPUT
 from lazyt.tracing.trace import Step
 
 if TYPE_CHECKING:
@@ -37,20 +37,21 @@ OVER_BUDGET = "at these sizes the known plan needs more than the memory budget"
 NEW = "a new program"
 
 
-def mark_known(pos: Step) -> None:
-    """A plan was made for the program that ends here."""
-    for s in reversed(pos.steps()):
+def mark_known(program: Program) -> None:
+    """A plan was made for this program."""
+    end = program.end
+    if not isinstance(end, Step):
+        return  # no trace is recorded on the way of a part
+    for s in reversed(program.calls):
         if s.known:
             break
         s.known = True
-    root = pos.steps()[0].parent if pos.parent is not None else pos
-    assert root is not None
-    root.known = True
+    program.calls[0].parent.known = True
 
 
-def new_program(pos: Step) -> Why:
+def new_program(program: Program) -> Why:
     """Where this program leaves the closest known one: found now, and written when somebody asks."""
-    difference = first_difference(pos)
+    difference = first_difference(program)
 
     def text() -> str:
         found = difference()
@@ -59,22 +60,22 @@ def new_program(pos: Step) -> Why:
     return text
 
 
-def first_difference(pos: Step) -> Why:
+def first_difference(program: Program) -> Why:
     """The first step that no known program with the same beginning has; '' when none begins like this."""
-    path = pos.steps()
-    if not path or path[0].parent is None:
+    path, end = program.calls, program.end
+    if not isinstance(end, Step):
         return str
     at: list[Step] = [path[0].parent]
     for s in path:
         known = [c for k in at for c in _known(k)]
-        same = [c for c in known if c.sid == s.sid]
+        same = [c for c in known if c.number == s.number]
         if not same:
-            return _difference(s, known, any(k.plans is not None for k in at))
+            return _difference(s, known, any(k.ends for k in at))
         at = same[-FOLLOWED:]
     further = [c for k in at for c in _known(k)]
     if not further:
         return str
-    return lambda: f"it ends after step {pos.index}, where the closest known program goes on with {_named(further[-1])}"
+    return lambda: f"it ends after step {end.index}, where the closest known program goes on with {_named(further[-1])}"
 
 
 def _known(s: Step) -> list[Step]:
@@ -99,30 +100,30 @@ def _named(s: Step) -> str:
     return f"`{call_text(s)}`" + (f" at {site_text(s.site)}" if s.site is not None else "")
 
 
-def guards_fail(guards: Sequence[Guard], extents: Sequence[int], pos: Step) -> str:
+def guards_fail(guards: Sequence[Guard], extents: Sequence[int], program: Program) -> str:
     """The first guard of a known plan that these extents break."""
     values = extent_source.Values(extents)
     for kind, a, b in guards:
         if not extent_source.HOLDS[kind](values.of(a), values.of(b)):
             found = " and ".join(str(values.of(x)) for x in (a, b) if isinstance(x, Dim))
-            needs = f"{_extent(a, pos)} {extent_source.SIGN[kind]} {_extent(b, pos)}"
+            needs = f"{_extent(a, program)} {extent_source.SIGN[kind]} {_extent(b, program)}"
             return f"no plan's guards hold for these extents: the known plan needs {needs}, here {found}"
     return "no plan's guards hold for these extents"
 
 
-def _extent(e: int | Dim, pos: Step) -> str:
+def _extent(e: int | Dim, program: Program) -> str:
     def name(key: tuple[Any, ...]) -> str:
         k = key[1]
-        s = next(s for s in reversed(pos.steps()) if s.ext_start <= k < s.ext_start + s.n_ints)
+        s = next(s for s in reversed(program.calls) if s.ext_start <= k < s.ext_start + s.n_ints)
         what = "axis" if s.op is INPUT else "size"
         return f"{what} {k - s.ext_start} of {value_name(s)} ({s.op.name} at {site_text(s.site)})"
 
     return text(e, name, lambda n: "(...)")
 
 
-def liveness(planned: Wanted, wanted: Wanted, pos: Step) -> str:
+def liveness(planned: Wanted, wanted: Wanted, program: Program) -> str:
     """Which values are wanted that a known plan does not compute, or the other way round."""
-    path = pos.steps()
+    path = program.calls
     words = []
     for names, what in ((set(wanted) - set(planned), "is"), (set(planned) - set(wanted), "is not")):
         if names:

@@ -16,14 +16,15 @@ from lazyt.runtime.plan_cache import Plan, find_plan, is_shown
 from lazyt.runtime.replay import ENQUEUE, counters, sites_of
 from lazyt.runtime.subprograms import partition
 from lazyt.runtime.sync_report import SyncReport
+from lazyt.tracing.program import Program, Slot
 from lazyt.tracing.tensor_state import Data, Holder
-from lazyt.tracing.trace import Slot, Trace
+from lazyt.tracing.trace import Trace
 
 if TYPE_CHECKING:
     from lazyt.ir.residuals import Residuals
     from lazyt.runtime import effect_calls, memory_errors
+    from lazyt.runtime.chain import PartRun
     from lazyt.runtime.partition import Partition
-    from lazyt.runtime.templates import PartRun
 else:
     effect_calls = on_demand.module("lazyt.runtime.effect_calls")
     memory_errors = on_demand.module("lazyt.runtime.memory_errors")
@@ -56,6 +57,11 @@ class Snapshot:
         made.pos, made.ext, made.scalars, made.inputs = self.pos, self.ext, self.scalars, self.inputs
         made.later, made.residuals, made.exact = None if segment is None else segment.later, None, True
         return made
+
+    @property
+    def program(self) -> Program:
+        """What was recorded."""
+        return self.pos.program
 
     def sites(self) -> list[Any]:
         return sites_of(self.pos)
@@ -103,7 +109,7 @@ def _compute_parts(
 def _compute_on_one(
     snapshot: Snapshot | PartRun, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None
 ) -> list[Data]:  # fmt: skip
-    if type(snapshot) is Snapshot and not is_shown(snapshot.pos):
+    if type(snapshot) is Snapshot and not is_shown(snapshot.program):
         parts = partition(snapshot.pos, snapshot.ext, want)
         if parts is not None:
             try:
@@ -117,7 +123,7 @@ def _compute_on_one(
     whole = type(snapshot) is Snapshot
     exact = whole and snapshot.exact  # type: ignore[union-attr]
     try:
-        plan, reason = find_plan(snapshot.pos, snapshot.ext, want, snapshot.scalars, snapshot.later, exact)
+        plan, reason = find_plan(snapshot.program, snapshot.ext, want, snapshot.scalars, snapshot.later, exact)
     except Exception as e:
         failed_to_plan(e)
         relocate(e, snapshot.sites, whole)

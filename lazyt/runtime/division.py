@@ -16,8 +16,8 @@ from lazyt.autograd.engine import BACKWARD
 from lazyt.forking import cached_property
 from lazyt.ir.records import dataclass
 from lazyt.runtime.backward_route import Route, divisible, is_end
-from lazyt.tracing.steps import ASSIGN, INPUT, MODE
-from lazyt.tracing.trace import Slot, Step
+from lazyt.tracing.program import ASSIGN, INPUT, MODE, Slot, kind_of
+from lazyt.tracing.trace import Step
 
 # A trace of less weight is one program: planning it costs little. What trains for several iterations is divided at
 # less, because a backward and an update are written as many primitives; what accumulates the gradients of a few batches
@@ -119,9 +119,8 @@ class Body:
 
 def _token(s: Step) -> tuple[Any, ...]:
     """What is equal for steps that differ at most in which values they read."""
-    attrs = len(s.operands) if hasattr(s.op, "expand") else s.statics
     # NOTE: a backward whose leaves are gone has no results.
-    return (s.op, attrs, s.n_weak, s.n_ints, s.n_offsets, len(s.slots), s.slots[0].dtype if s.slots else None, s.mode)
+    return (kind_of(s), s.n_weak, len(s.slots), s.slots[0].dtype if s.slots else None, s.mode)
 
 
 def references(s: Step) -> list[Slot]:

@@ -18,8 +18,8 @@ from lazyt.autograd.saved_segment import input_numbers
 from lazyt.errors import recorded_at
 from lazyt.ir.library_calls import calling
 from lazyt.runtime.memory import as_array
-from lazyt.tracing.steps import INPUT
-from lazyt.tracing.trace import Slot, Step, Trace, local
+from lazyt.tracing.program import INPUT, Slot
+from lazyt.tracing.trace import Step, Trace, local
 
 if TYPE_CHECKING:
     from lazyt.ops.numpy_calls import Call

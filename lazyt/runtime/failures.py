@@ -29,9 +29,10 @@ from lazyt.errors import (
 from lazyt.runtime.computing import Snapshot, compute, differentiable
 from lazyt.runtime.liveness import commit, wanted_of
 from lazyt.runtime.sync_report import SyncReport
-from lazyt.tracing.steps import INPUT, MODE, settle
+from lazyt.tracing.program import INPUT, MODE, Slot
+from lazyt.tracing.steps import settle
 from lazyt.tracing.tensor_state import Data, Holder
-from lazyt.tracing.trace import Slot, Step, Trace, local
+from lazyt.tracing.trace import Step, Trace, local
 
 if TYPE_CHECKING:
     from lazyt.autograd.saved_segment import Segment

@@ -27,10 +27,10 @@ from lazyt.ops.arithmetic import MULTIPLY
 from lazyt.ops.definition import PRODUCT
 from lazyt.runtime import memory
 from lazyt.tracing.lower import Lowered, primitives_of
+from lazyt.tracing.program import ASSIGN, INPUT, MODE, Slot, kind_of
 from lazyt.tracing.shape_inference import form_of
-from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.tensor_state import Data
-from lazyt.tracing.trace import Slot, Step
+from lazyt.tracing.trace import Step
 
 if TYPE_CHECKING:
     from lazyt.backends.common.commit_flag import Receipt
@@ -130,7 +130,7 @@ class OneStep:
     ) -> None:  # fmt: skip
         """key: that of its kind, which operands, extents and scalars are of."""
         self.line = _Line(s.site)
-        place = stored_plans.place_of_step(s, key[4:], self.line)
+        place = stored_plans.place_of_step(s, key, self.line)
         found = None if place is None else place.load(extents)
         if found is None:
             low = Lowered(extents, scalars)
@@ -321,7 +321,7 @@ def _key(s: Step, values: Sequence[Slot | Value]) -> tuple[Any, ...]:
             parts.append((i, d.dtype, len(d.shape)))
         else:
             parts.append(x)
-    return (s.op, s.statics, tuple(map(type, s.statics)), s.info, tuple(parts), s.n_ints, s.n_offsets, s.mode.computing)
+    return kind_of(s), tuple(parts)
 
 
 class Stepwise(Generic[P]):

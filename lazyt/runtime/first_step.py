@@ -6,7 +6,7 @@
 
 Planned as one program, the first trace would have a plan that hardly ever comes again. So it is divided behind the last
 step before its first backward that makes or writes a leaf, if it makes most of the leaves that this backward leads to.
-The rest gets a path as the next trace will record it: an input before its first use, and its structure id. If the next
+The rest is the program that the next trace will record, an input before its first use, and has its number. If the next
 trace is another one, it is planned as any. A trace that comes again and again is one program from its third time on.
 """
 
@@ -15,19 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.engine import BACKWARD
 from lazyt.autograd.track import SYNCED, TRACK, is_synced
+from lazyt.runtime.chain import Part, Template
 from lazyt.runtime.division import Body, references
-from lazyt.runtime.parts import Part
-from lazyt.runtime.templates import Template, copied, input_after
 from lazyt.tracing.inference import INFERENCE
-from lazyt.tracing.steps import ASSIGN, INPUT, MODE, plain_slots
-from lazyt.tracing.trace import Slot, Step, root_id, structure_id
-
-if TYPE_CHECKING:
-    from lazyt.tracing.call_site import Site
+from lazyt.tracing.program import INPUT, MODE, Builder, Call, Slot, number_of
+from lazyt.tracing.trace import Step
 
 # So often the same trace is divided.
 TIMES = 2
@@ -57,29 +52,17 @@ def _makes_leaf(s: Step) -> bool:
     return any(x.leaf is not None for x in s.slots) and not (s.op is TRACK and s.statics)
 
 
-class FirstStep(Part):
-    """The part behind what made the parameters."""
+class _Recorder(Builder):
+    """Writes the calls of a trace as recording would: an input where it is read first."""
 
-    lines: Sequence[Site | None] = ()
-
-    def _sites(self) -> list[Site | None]:
-        return [*self.lines]
-
-
-class _Recorder:
-    """Writes steps on a path of their own, as recording would."""
-
-    def __init__(self, mode: Any, device: str) -> None:
-        self.pos = Step(None, None, (), (), (), -1)
-        self.pos.mode, self.pos.device, self.pos.sid = mode, device, root_id(mode)
-        self.slots: dict[Slot, Slot] = {}
+    def __init__(self, like: Step) -> None:
+        super().__init__(like.mode, like.device, number_of(0, (like.mode,)))
         self.inputs: list[Slot] = []
-        self.lines: list[Site | None] = []
         self.shapes: list[tuple[int, ...]] = []
         self.extents: list[int] = []
 
-    def input(self, x: Slot) -> bool:
-        """Meet a value; False where the next trace does not."""
+    def meet(self, x: Slot) -> bool:
+        """Have a value as an input; False where the next trace does not."""
         s = x.step
         if s.op is INPUT:
             tracked, at = s.statics[2:4]
@@ -87,10 +70,7 @@ class _Recorder:
             tracked, at = 0 if not x.requires_grad else 1 if x.leaf is not None and not is_synced(s) else SYNCED, -1
         if tracked in (SYNCED, INFERENCE) or at >= 0:
             return False
-        v = input_after(self.pos, x.dtype, x.shape, tracked, s.device)
-        v.sid = structure_id(self.pos.sid, v.key)
-        self._take(v, s)
-        self.slots[x] = v
+        self.input((x.dtype, len(x.shape), tracked, -1, s.device), x)
         self.inputs.append(x)
         self.shapes.append(x.shape)
         self.extents += x.shape
@@ -98,46 +78,29 @@ class _Recorder:
 
     def step(self, s: Step, extents: tuple[int, ...]) -> None:
         """Take a step on what was met and made here."""
-        v = copied(s, self.pos, self.slots)
+        c = self.copy(s)
         if s.op is BACKWARD and s.pulled is not None:
-            self._order(v, s)
-        if s.op is MODE:
-            plain: tuple[Any, ...] = s.key
-        elif s.op is ASSIGN:
-            old = plain_slots(v.targets)
-            plain = (ASSIGN, plain_slots(v.operands[:1]), old[0] if old else None, *s.statics)
-        elif hasattr(s.op, "expand"):
-            names = tuple(plain_slots(e) if isinstance(e, tuple) else e for e in v.info)
-            plain = (s.op, plain_slots(v.operands), v.statics, names)
-        else:
-            plain = (s.op, plain_slots(v.operands), *s.key[2:6])
-        v.sid = structure_id(self.pos.sid, plain)
-        self._take(v, s)
-        self.shapes += [x.shape for x in v.slots]
+            self._order(c, s)
+        self.shapes += [x.shape for x in c.slots]
         self.extents += extents[s.ext_start : s.ext_start + s.n_ints]
 
-    def _order(self, v: Step, s: Step) -> None:
+    def _order(self, c: Call, s: Step) -> None:
         """Let the gradients of a `backward()` be in the order in which the leaves were met."""
-        order = sorted(range(len(v.info)), key=lambda i: v.info[i][0].step.index)
-        v.info = tuple(v.info[i] for i in order)
-        for i, y in zip(order, v.slots, strict=True):
+        order = sorted(range(len(c.info)), key=lambda i: c.info[i][0].step.index)
+        c.info = tuple(c.info[i] for i in order)
+        for i, y in zip(order, c.slots, strict=True):
             x = s.slots[i]
             y.dtype, y.shape, y.requires_grad = x.dtype, x.shape, x.requires_grad
             self.slots[x] = y
 
-    def _take(self, v: Step, s: Step) -> None:
-        v.site = s.site
-        self.lines.append(s.site)
-        self.pos = v
 
-
-def first_step(steps: Sequence[Step], extents: tuple[int, ...], need: set[Slot]) -> FirstStep | None:
+def first_step(steps: Sequence[Step], extents: tuple[int, ...], need: set[Slot]) -> Part | None:
     """The part of these steps, the last ones of a trace of such extents; None where the next trace is another one.
 
     need: the values that are wanted.
     """
     steps = steps[sum(1 for _ in takewhile(lambda s: s.op is MODE, steps)) :]
-    to = _Recorder(steps[0].mode, steps[0].device)
+    to = _Recorder(steps[0])
     met: list[Step] = []  # and not read yet
     for s in steps:
         if s.op is INPUT:
@@ -145,18 +108,15 @@ def first_step(steps: Sequence[Step], extents: tuple[int, ...], need: set[Slot])
             continue
         read = [] if s.op is MODE else [x for x in (*references(s), *s.targets) if x not in to.slots]
         unread = [x for x in met if x not in read]
-        if not all(map(to.input, dict.fromkeys([*unread, *read]))):
+        if not all(map(to.meet, dict.fromkeys([*unread, *read]))):
             return None
         met = []
         to.step(s, extents)
-    slots = [x for v in to.pos.steps() for x in v.slots]
+    template = Template(to.program())
+    slots = [x for c in to.calls for x in c.slots]
     of = {v: x for x, v in to.slots.items()}
     want = [of[v] for v in slots if v.step.op is not INPUT and v in of and of[v] in need]
-    template = Template(to.pos)
+    form = template.form(to.extents, slots, to.shapes)
     scalars = [(steps[0].scalar_start, steps[-1].scalar_start + steps[-1].n_scalars)]
-    part = FirstStep(
-        template, template.form_at(to.extents, slots, to.shapes), to.inputs, list(steps), want,
-        [to.slots[x] for x in want], scalars, [], [], None, None,
-    )  # fmt: skip
-    part.lines = to.lines
-    return part
+    sites = [c.site for c in to.calls]
+    return Part(template, form, to.inputs, sites, want, [to.slots[x] for x in want], scalars, [], [])

@@ -13,14 +13,15 @@ from weakref import WeakSet
 
 from lazyt.backends.interface import Run
 from lazyt.backends.registry import backends
+from lazyt.runtime.chain import Part
 from lazyt.runtime.partition import Partition
-from lazyt.runtime.parts import Part
 from lazyt.runtime.plan_cache import Plan, find_plan, names
 from lazyt.runtime.subprograms import partition
 
 if TYPE_CHECKING:
     from lazyt.autograd.saved_segment import Segment
-    from lazyt.tracing.trace import Slot, Trace
+    from lazyt.tracing.program import Slot
+    from lazyt.tracing.trace import Trace
 
 Extents = tuple[int, ...]
 # Seconds that a part takes at most, on average, and all of them: to look up a longer one is little beside it, and an

@@ -19,9 +19,9 @@ from lazyt.interrupts import uninterrupted
 from lazyt.runtime import memory
 from lazyt.tracing.commit import finish
 from lazyt.tracing.fast_paths import fill
-from lazyt.tracing.steps import INPUT
+from lazyt.tracing.program import INPUT, Slot
 from lazyt.tracing.tensor_state import EXTERNAL, Data, Gradient, Holder, Storage, is_external
-from lazyt.tracing.trace import Several, Slot, Step, Trace
+from lazyt.tracing.trace import Several, Step, Trace
 
 # Whether the holder {h} waits for a value of {step}.
 WANTED = "({h}._slot is not None and {h}._slot.step is {step} and {h}._storage is None)"

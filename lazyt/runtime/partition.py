@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from lazyt.autograd.saved_segment import input_numbers
 from lazyt.ops.compression import DRAWS
 from lazyt.runtime.backward_route import Passage, sections
+from lazyt.runtime.chain import Part, Progress, Pull, part_of
 from lazyt.runtime.division import Body, accumulation, boundaries, opened, references
 from lazyt.runtime.first_step import TIMES, begins, first_step
-from lazyt.runtime.parts import Part, Progress, part_of
-from lazyt.runtime.pulls import Pull
-from lazyt.tracing.steps import INPUT
-from lazyt.tracing.trace import Ext, Slot, Step
+from lazyt.tracing.program import INPUT, Slot
+from lazyt.tracing.trace import Ext, Step
 
 if TYPE_CHECKING:
     from lazyt.runtime.backward_route import Route

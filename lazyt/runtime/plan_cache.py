@@ -37,8 +37,9 @@ from lazyt.runtime.first_run import (
 )
 from lazyt.runtime.kept import MAX_PLAN_BYTES, Budget
 from lazyt.tracing.lower import Lowered, lower
+from lazyt.tracing.program import Slot
 from lazyt.tracing.tensor_state import Data
-from lazyt.tracing.trace import Ext, Slot, Step, holding
+from lazyt.tracing.trace import Ext, holding
 
 if TYPE_CHECKING:
     from lazyt.autograd.later import Later
@@ -51,15 +52,16 @@ if TYPE_CHECKING:
     from lazyt.ir.passes.recomputation import Wish
     from lazyt.ir.passes.schedule import Schedule
     from lazyt.ir.plan_format import Stored
-    from lazyt.runtime import memory_budget, parts as parts_of_traces, stored_plans
+    from lazyt.runtime import chain, memory_budget, stored_plans
     from lazyt.tracing.call_site import Site
+    from lazyt.tracing.program import Program
     from lazyt.tracing.trace import Trace
 else:
     graph_interpreter = on_demand.module("lazyt.ir.graph_interpreter")
     pipeline = on_demand.module("lazyt.ir.passes.pipeline")
     memory_budget = on_demand.module("lazyt.runtime.memory_budget")
     stored_plans = on_demand.module("lazyt.runtime.stored_plans")
-    parts_of_traces = on_demand.module("lazyt.runtime.parts")
+    chain = on_demand.module("lazyt.runtime.chain")
 
 # A program with at most this many steps, and no backward among them, runs unfused the first time.
 SMALL_PROGRAM = 24
@@ -240,8 +242,8 @@ def names(want: Sequence[Slot]) -> Wanted:
     return tuple((s.step.index, s.k) for s in want)
 
 
-class Program:
-    """The plans of one program (structure), shared by every call site and thread that records it."""
+class Plans:
+    """The plans of one program, shared by every call site and thread that records it."""
 
     __slots__ = ("misses", "plans", "seen", "stepped")
 
@@ -252,22 +254,8 @@ class Program:
         self.misses: list[Wanted] = []
 
 
-class Place:
-    """A program at the step of a trie where its traces end, and what was asked for there last: that needs no search.
-
-    NOTE: slots reach all of their trie, so they are kept by its steps: a program outlives a trie that is forgotten.
-    """
-
-    __slots__ = ("ext", "plan", "program", "slots")
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.plan: Plan | None = None
-        self.ext: Ext | None = None
-        self.slots: list[Slot] = []
-
-
-_programs: dict[int, Program] = {}
+# NOTE: slots reach all of their trie, so they are kept by its steps alone: these outlive a trie that is forgotten.
+_programs: dict[int, Plans] = {}
 MAX_PROGRAMS = 1 << 14
 budget = Budget(MAX_PLAN_BYTES)
 
@@ -275,7 +263,7 @@ budget = Budget(MAX_PLAN_BYTES)
 class Shown(NamedTuple):
     """A plan that was shown before a sync, and the program that it is of: a sync runs what was shown."""
 
-    sid: int
+    number: int
     plan: Plan
 
 
@@ -304,7 +292,7 @@ def drop_all() -> None:
         budget.drop()
         _shown = None
         _programs.clear()
-        parts_of_traces.forget()
+        chain.forget()
         first_run.forget()
 
 
@@ -314,26 +302,27 @@ def forget_plans(kind: str) -> None:
         gone = {p for p in _elsewhere if p.device.partition(":")[0] == kind}
         for p in gone:
             p.end()
-        for program in _programs.values():
-            program.plans = [p for p in program.plans if p not in gone]
+        for known in _programs.values():
+            known.plans = [p for p in known.plans if p not in gone]
         first_run.forget()
 
 
-def _place(pos: Step) -> Place:
-    place: Place | None = pos.plans
-    if place is None:
-        program = _programs.get(pos.sid)
-        if program is None:
+def _plans_of(program: Program) -> Plans:
+    found: Plans | None = program.plans
+    if found is None:
+        found = _programs.get(program.number)
+        if found is None:
             if len(_programs) >= MAX_PROGRAMS:
                 _programs.clear()
-            program = _programs[pos.sid] = Program()
-        place = pos.plans = Place(program)
-    return place
+            found = _programs[program.number] = Plans()
+        program.plans = found
+    return found
 
 
 def find_plan(
-    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], later: Later | None = None, exact: bool = False
-) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:
+    program: Program, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], later: Later | None = None,
+    exact: bool = False,
+) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:  # fmt: skip
     """A plan that computes `want` for these extents, and why one had to be made ('' when none had).
 
     later: what a later backward goes through, of which such a plan computes the residuals too. exact: it computes
@@ -341,87 +330,89 @@ def find_plan(
     """
     global _shown
     with _lock:
-        place = _place(pos)
-        plan = place.plan
+        known, plan = _plans_of(program), program.plan
         name = None if later is None else later.name
         found: Plan | Stepwise[Plan]
         why: str | cache_miss.Why
-        same = plan is not None and ext is place.ext and want == place.slots and plan.fused and plan.later == name
-        if plan is not None and same and not (exact and len(plan.wanted) > len(want)):
+        same = plan is not None and ext is program.ext and want == program.want and plan.fused and plan.later == name
+        if same and not (exact and len(plan.wanted) > len(want)):
             found, why = plan, ""
         else:
-            found, why = _choose(place.program, pos, ext, want, names(want), scalars, later, exact)
-            place.plan = found if isinstance(found, Plan) else None
-            place.ext, place.slots = ext, list(want)
-        if is_shown(pos):
+            found, why = _choose(known, program, ext, want, names(want), scalars, later, exact)
+            program.plan = found if isinstance(found, Plan) else None
+            program.ext, program.want = ext, list(want)
+        if is_shown(program):
             _shown = None
         return found, why
 
 
 def _choose(
-    program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any],
+    known: Plans, program: Program, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any],
     later: Later | None, exact: bool,
 ) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:  # fmt: skip
-    fused = _fused(program, pos, ext, later)
-    program.seen += 1
-    if later is None and not fused and (_is_tiny(pos, ext) or _is_long(pos, ext)):
-        program.stepped = True
-        why = cache_miss.new_program(pos)
-        cache_miss.mark_known(pos)
-        return _stepwise(pos, ext, want, wanted, scalars), why
-    found, reason = _search(program, pos, ext, wanted, fused, later, exact)
+    fused = _fused(known, program, ext, later)
+    known.seen += 1
+    if later is None and not fused and (_is_tiny(program, ext) or _is_long(program, ext)):
+        known.stepped = True
+        why = cache_miss.new_program(program)
+        cache_miss.mark_known(program)
+        return _stepwise(program, ext, want, wanted, scalars), why
+    found, reason = _search(known, program, ext, wanted, fused, later, exact)
     if found is not None:
-        cache_miss.mark_known(pos)
+        cache_miss.mark_known(program)
         return found, ""
     want = list(want)
-    if reason.startswith(cache_miss.OTHERS) and program.misses and not exact and _cannot_fail(pos) and later is None:
-        want = _union(program, pos, want)
-    program.misses.append(wanted)
-    del program.misses[:-4]
+    if reason.startswith(cache_miss.OTHERS) and known.misses and not exact and _cannot_fail(program) and later is None:
+        want = _union(known, program, want)
+    known.misses.append(wanted)
+    del known.misses[:-4]
     collects, begun = gc.isenabled(), perf_counter()
     try:
         # NOTE: of what a plan is made of hardly anything is garbage, and to look for it takes a fifth of the time.
         gc.disable()
-        plan = shown(pos, ext, want, fused, later) or build(pos, ext, want, scalars, fused, True, later)
+        plan = shown(program, ext, want, fused, later) or build(program, ext, want, scalars, fused, True, later)
         plan.compile(ext.values, scalars)
     finally:
         # NOTE: nothing is called before this, so an interrupt comes after it.
         if collects:
             gc.enable()
-    program.plans.append(plan)
-    budget.add_plan((pos.sid, plan.wanted, len(plan.guards)), len(plan.graph.nodes), perf_counter() - begun)
-    cache_miss.mark_known(pos)
+    known.plans.append(plan)
+    budget.add_plan((program.number, plan.wanted, len(plan.guards)), len(plan.graph.nodes), perf_counter() - begun)
+    cache_miss.mark_known(program)
     return plan, reason
 
 
-def _stepwise(pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]) -> Stepwise[Plan]:
+def _stepwise(
+    program: Program, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]
+) -> Stepwise[Plan]:
     def build_one() -> Plan:
-        plan = build(pos, ext, want, scalars, False)
+        plan = build(program, ext, want, scalars, False)
         plan.executable.bound[ext.values] = plan.executable.bind(ext.values, scalars)
         return plan
 
-    return Stepwise(pos.steps(), wanted, build_one)
+    return Stepwise(program.calls, wanted, build_one)
 
 
-def _fused(program: Program | None, pos: Step, ext: Ext, later: Later | None) -> bool:
+def _fused(known: Plans | None, program: Program, ext: Ext, later: Later | None) -> bool:
     """Whether the next run of a program is through fused kernels."""
-    if later is not None or pos.op is PULL:
+    if later is not None or program.end.op is PULL:
         # NOTE: a backward of the residuals of another plan is another program, so the first plan is one that stays.
         return settings["fuse"]
-    new = (program is None or program.seen == 0) and (_shown is None or _shown.sid != pos.sid)
-    return settings["fuse"] and not (settings["tiers"] and new and (_is_small(pos, ext) or _is_long(pos, ext)))
+    new = (known is None or known.seen == 0) and (_shown is None or _shown.number != program.number)
+    return settings["fuse"] and not (settings["tiers"] and new and (_is_small(program, ext) or _is_long(program, ext)))
 
 
 def _search(
-    program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool, later: Later | None = None, exact: bool = False
-) -> tuple[Plan | None, str]:
+    known: Plans, program: Program, ext: Ext, wanted: Wanted, fused: bool, later: Later | None = None,
+    exact: bool = False,
+) -> tuple[Plan | None, str]:  # fmt: skip
     """A known plan for what is wanted; or None, and why there is none."""
     need = set(wanted)
     name = None if later is None else later.name
     near: Plan | None = None
-    unfused = program.stepped and fused
-    safe = not exact and _cannot_fail(pos)
-    for plan in program.plans:
+    unfused = known.stepped and fused
+    safe = not exact and _cannot_fail(program)
+    for plan in known.plans:
         if fused and not plan.fused and settings["fuse"]:
             unfused = True
         elif not plan.holds(ext.values) or plan.later != name:
@@ -434,42 +425,41 @@ def _search(
         if near.holds(ext.values) and near.later != name:
             return None, cache_miss.LATER
         if near.holds(ext.values):
-            return None, cache_miss.liveness(near.wanted, wanted, pos)
+            return None, cache_miss.liveness(near.wanted, wanted, program)
         if guards_hold(near.guards)(ext.values):
             return None, cache_miss.OVER_BUDGET
-        return None, cache_miss.guards_fail(near.guards, ext.values, pos)
-    return None, cache_miss.SEEN_AGAIN if unfused else cache_miss.new_program(pos)()
+        return None, cache_miss.guards_fail(near.guards, ext.values, program)
+    return None, cache_miss.SEEN_AGAIN if unfused else cache_miss.new_program(program)()
 
 
 def peek(
-    pos: Step, ext: Ext, want: Sequence[Slot], later: Later | None = None
+    program: Program, ext: Ext, want: Sequence[Slot], later: Later | None = None
 ) -> tuple[Plan | None, str, bool]:  # fmt: skip
     """What a sync would find: a plan, or None and why, and whether it runs fused kernels. Changes nothing."""
     with _lock:
-        place: Place | None = pos.plans
-        program = _programs.get(pos.sid) if place is None else place.program
-        fused = _fused(program, pos, ext, later)
-        if program is None:
-            return None, cache_miss.new_program(pos)(), fused
-        plan, reason = _search(program, pos, ext, names(want), fused, later)
+        known: Plans | None = program.plans or _programs.get(program.number)
+        fused = _fused(known, program, ext, later)
+        if known is None:
+            return None, cache_miss.new_program(program)(), fused
+        plan, reason = _search(known, program, ext, names(want), fused, later)
         return plan, reason, fused
 
 
-def show(pos: Step, plan: Plan) -> None:
+def show(program: Program, plan: Plan) -> None:
     """Have the next sync of this program run a plan, as a whole."""
     global _shown
     with _lock:
-        _shown = Shown(pos.sid, plan)
+        _shown = Shown(program.number, plan)
 
 
-def is_shown(pos: Step) -> bool:
+def is_shown(program: Program) -> bool:
     """Whether the last plan that was shown is one of this program: a sync runs it as a whole then."""
-    return _shown is not None and _shown.sid == pos.sid
+    return _shown is not None and _shown.number == program.number
 
 
-def shown(pos: Step, ext: Ext, want: Sequence[Slot], fused: bool, later: Later | None = None) -> Plan | None:
+def shown(program: Program, ext: Ext, want: Sequence[Slot], fused: bool, later: Later | None = None) -> Plan | None:
     """The plan that was shown, if it is one for this."""
-    if _shown is None or _shown.sid != pos.sid:
+    if _shown is None or _shown.number != program.number:
         return None
     plan = _shown.plan
     name = None if later is None else later.name
@@ -478,12 +468,12 @@ def shown(pos: Step, ext: Ext, want: Sequence[Slot], fused: bool, later: Later |
 
 
 def build(
-    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], fused: bool, prefetch: bool = False,
+    program: Program, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], fused: bool, prefetch: bool = False,
     later: Later | None = None,
 ) -> Plan:  # fmt: skip
     """A plan that nobody keeps yet and that has no machine code; prefetch: compiling begins at once."""
-    steps = pos.steps()
-    place = stored_plans.place_of(steps, names(want), fused, None if later is None else later.name)
+    steps = program.calls
+    place = stored_plans.place_of(program, names(want), fused, None if later is None else later.name)
     stored = None if place is None else place.load(ext.values)
     if stored is not None:
         return Plan.stored(stored, want, later)
@@ -501,27 +491,27 @@ def build(
     return made() if found is None else memory_budget.plan_within(made, found, ext.values, scalars)
 
 
-def _is_tiny(pos: Step, ext: Ext, steps: int = SMALL_PROGRAM) -> bool:
+def _is_tiny(program: Program, ext: Ext, steps: int = SMALL_PROGRAM) -> bool:
     """Whether a program that is not fused, and has fewer steps than that, runs step by step."""
     planned = not settings["fuse"] or settings["verify"] or settings["interpret"]
-    if planned or not _is_small(pos, ext, TINY_SIZE, steps):
+    if planned or not _is_small(program, ext, TINY_SIZE, steps):
         return False
-    return runs_stepwise(pos.steps()) and not is_single(pos.steps())
+    return runs_stepwise(program.calls) and not is_single(program.calls)
 
 
-def runs_alone(pos: Step, ext: Ext) -> bool:
+def runs_alone(program: Program, ext: Ext) -> bool:
     """Whether the steps of a program that is not fused run one by one, by NumPy where that has the same bits."""
-    return settings["first"] and (_is_tiny(pos, ext) or _is_long(pos, ext))
+    return settings["first"] and (_is_tiny(program, ext) or _is_long(program, ext))
 
 
-def _is_long(pos: Step, ext: Ext) -> bool:
+def _is_long(program: Program, ext: Ext) -> bool:
     """Whether a program is so long, over so little data, that it runs step by step the first time."""
-    return pos.index >= LONG_PROGRAM and _is_tiny(pos, ext, pos.index + 1)
+    return program.end.index >= LONG_PROGRAM and _is_tiny(program, ext, program.end.index + 1)
 
 
-def _is_small(pos: Step, ext: Ext, most: int = SMALL_SIZE, steps: int = SMALL_PROGRAM) -> bool:
+def _is_small(program: Program, ext: Ext, most: int = SMALL_SIZE, steps: int = SMALL_PROGRAM) -> bool:
     size = joined = 0
-    for s in pos.steps():
+    for s in program.calls:
         # NOTE: a list that grows is another program each time; what is joined of it are as many inputs and one step.
         if s.op is CONCAT or s.op is STACK:
             joined += len(s.operands)
@@ -533,7 +523,7 @@ def _is_small(pos: Step, ext: Ext, most: int = SMALL_SIZE, steps: int = SMALL_PR
             for d in slot.shape:
                 n *= d
             size = max(size, n)
-    return pos.index - joined < steps and size <= most
+    return program.end.index - joined < steps and size <= most
 
 
 def _little_more(plan: Plan, ext: Ext, need: set[tuple[int, int]]) -> bool:
@@ -552,18 +542,18 @@ def _little_more(plan: Plan, ext: Ext, need: set[tuple[int, int]]) -> bool:
     return _is_little(wasted, total)
 
 
-def _cannot_fail(pos: Step) -> bool:
+def _cannot_fail(program: Program) -> bool:
     """Whether computing more than is wanted does no harm: no index read from data may be out of range."""
-    return not any(s.op.fallible for s in pos.steps())
+    return not any(s.op.fallible for s in program.calls)
 
 
-def _union(program: Program, pos: Step, want: list[Slot]) -> list[Slot]:
+def _union(known: Plans, program: Program, want: list[Slot]) -> list[Slot]:
     """After two misses that differ only in who is alive: the union of them, if that is little more."""
-    steps = pos.steps()
+    steps = program.calls
     have = set(names(want))
     others = [
         steps[index].slots[kk]
-        for index, kk in program.misses[-1]
+        for index, kk in known.misses[-1]
         if (index, kk) not in have and index < len(steps) and steps[index].device == want[0].step.device
     ]
     wasted, own = sum(map(_bytes_of, others)), sum(map(_bytes_of, want))

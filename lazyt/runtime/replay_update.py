@@ -24,9 +24,9 @@ from lazyt.runtime.plan_cache import Plan
 from lazyt.runtime.replay import AMONG, ENQUEUE, Again, counters
 from lazyt.tracing.inference import made_in_inference
 from lazyt.tracing.inputs import form_of
-from lazyt.tracing.steps import INPUT
+from lazyt.tracing.program import INPUT, Slot
 from lazyt.tracing.tensor_state import Data, Holder, Inference
-from lazyt.tracing.trace import Several, Slot, holding, local
+from lazyt.tracing.trace import Several, holding, local
 
 if TYPE_CHECKING:
     from lazyt.backends.interface import Replayable

@@ -24,8 +24,8 @@ from lazyt.ir.records import dataclass
 from lazyt.ir.residuals import Residuals
 from lazyt.ops.compression import DRAWS
 from lazyt.ops.definition import OPS, OpDef
-from lazyt.tracing.steps import ASSIGN, INPUT, MODE
-from lazyt.tracing.trace import Slot
+from lazyt.tracing.mode import Mode
+from lazyt.tracing.program import ASSIGN, INPUT, MODE, at, is_expanded, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lazyt.ir.plan_format import Stored
     from lazyt.ir.symbolic import Scope
     from lazyt.runtime.cache_miss import Guard
-    from lazyt.tracing.trace import Step
+    from lazyt.tracing.program import Call, Key, Program
 else:
     plan_format = on_demand.module("lazyt.ir.plan_format")
     pipeline = on_demand.module("lazyt.ir.passes.pipeline")
@@ -46,7 +46,7 @@ KIND = "plan"  # how the names of the files end
 # Plans of one program, for extents with other guards, that are kept.
 VARIANTS = 8
 
-_SPECIAL = {INPUT, MODE, ASSIGN}
+_SPECIAL = {INPUT, ASSIGN}
 _TYPES = frozenset((bool, int, float, complex))
 
 
@@ -107,20 +107,20 @@ class Place:
             residuals.key = self.free
 
 
-def place_of(steps: Sequence[Step], wanted: Any, fused: bool, later: Any) -> Place | None:
-    """Where the plans of this program are; None where none is kept. later: what names what they store residuals for."""
-    device = steps[wanted[0][0]].device
-    return _place(device, lambda: ([*map(_step_text, steps)], wanted, fused, later), [s.site for s in steps], None)
-
-
-def place_of_step(s: Step, form: tuple[Any, ...], line: Any) -> Place | None:
-    """Where the plans of one operation on operands of a form are (first_run.py)."""
-    parts, n_ints, n_offsets, _ = form
+def place_of(program: Program, wanted: Any, fused: bool, later: Any) -> Place | None:
+    """Where the plans of a program are; None where none is kept. later: what names what they store residuals for."""
+    calls = program.calls
 
     def text() -> Any:
-        return _op_name(s.op), _named(s.statics), _named(s.info), _named(parts), n_ints, n_offsets, _mode_text(s)
+        # NOTE: a change of mode computes nothing, and has its place.
+        return [None if c.op is MODE else _text(c, key_of(c, at)) for c in calls], wanted, fused, later
 
-    return _place(s.device, text, [], line)
+    return _place(calls[wanted[0][0]].device, text, [c.site for c in calls], None)
+
+
+def place_of_step(s: Call, key: Key, line: Any) -> Place | None:
+    """Where the plans of one operation on operands of a form are (first_run.py); key: that of its kind."""
+    return _place(s.device, lambda: _text(s, key), [], line)
 
 
 def _place(device: str, text: Callable[[], Any], sites: Sequence[Any], line: Any) -> Place | None:
@@ -139,23 +139,15 @@ def _place(device: str, text: Callable[[], Any], sites: Sequence[Any], line: Any
     return Place(object_cache.make_key(program, flags, *identity, object_cache.source_identity()), sites, line)
 
 
-def _step_text(s: Step) -> Any:
-    """All that a step is lowered from, as plain data."""
-    mode = _mode_text(s)
-    if s.op is MODE:  # it computes nothing
-        return None
-    return (
-        _op_name(s.op), _named(s.operands), _named(s.statics), _named(s.info), s.scalar_start, s.ext_start, s.n_ints,
-        s.n_offsets, [(x.dtype and x.dtype.name, x.requires_grad, x.leaf is not None) for x in s.slots],
-        bool(s.targets), sorted(map(_named, s.stops)), s.device, mode,
-    )  # fmt: skip
-
-
-def _mode_text(s: Step) -> Any:
-    mode = s.mode.computing.values
-    if mode["memory"] is not None or mode["compress"] is not None or s.op in DRAWS:
+def _text(c: Call, key: Key) -> Any:
+    """A key of a call as plain data: all that it is lowered from."""
+    mode = c.mode.computing.values
+    if mode["memory"] is not None or mode["compress"] is not None or c.op in DRAWS:
         raise Unnamed
-    return _named(tuple(mode.values()))
+    if c.op is INPUT:
+        return _named(key)
+    # NOTE: the text of an attribute says its type.
+    return _named((key[0][:-1], *key[1:]))
 
 
 def _op_name(op: Any) -> Any:
@@ -186,8 +178,6 @@ def _named(x: Any) -> Any:
     cls = x.__class__
     if x is None or cls is str or cls in _TYPES:
         return x
-    if isinstance(x, Slot):
-        return (Slot, x.step.index, x.k)
     if cls is tuple:
         return tuple(map(_named, x))
     if cls is frozenset:
@@ -198,4 +188,8 @@ def _named(x: Any) -> Any:
         return x
     if isinstance(x, Residuals) and x.key is not None:
         return (Residuals, x.key)
+    if isinstance(x, Mode):
+        return _named(tuple(x.values.values()))
+    if isinstance(x, OpDef) or cls is type(INPUT) or is_expanded(x):
+        return _op_name(x)
     raise Unnamed

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 from lazyt import on_demand
 from lazyt.autograd.engine import BACKWARD
 from lazyt.config import general as settings
-from lazyt.tracing.trace import UNASKED, Ext, Slot, Step
+from lazyt.tracing.program import UNASKED, Slot
+from lazyt.tracing.trace import Ext, Step
 
 if TYPE_CHECKING:
     from lazyt.runtime import division, partition as partitions
@@ -43,19 +44,20 @@ def partition(pos: Step, ext: Ext, want: Sequence[Slot]) -> Partition | None:
     # NOTE: most traces end here.
     if pos.mixed or not settings["partition"]:
         return None
-    places = pos.division
+    program = pos.program
+    places, path = program.division, program.calls
     if places is None:
-        path = pos.steps()
         short = len(path) <= MIN_STEPS and sum(s.op is BACKWARD for s in path) < 2
-        places = pos.division = WHOLE if short else partitions.Places(path, len(path) > MIN_STEPS)
-    return None if places is WHOLE else places.partition(pos.steps(), ext, want)
+        places = program.division = WHOLE if short else partitions.Places(path, len(path) > MIN_STEPS)
+    return None if places is WHOLE else places.partition(path, ext, want)
 
 
 def iteration_left(pos: Step) -> int | None:
     """How many steps at least are left of this iteration, for a trace that goes round a loop; None for another one."""
     if pos.mixed or not settings["partition"]:
         return None
-    if pos.left is UNASKED:
-        pos.left = division.left_of_iteration(pos.steps())
-    found: int | None = pos.left
+    program = pos.program
+    if program.left is UNASKED:
+        program.left = division.left_of_iteration(program.calls)
+    found: int | None = program.left
     return found

@@ -33,9 +33,10 @@ from lazyt.tracing.call_site import Site, user_site
 from lazyt.tracing.inference import mark
 from lazyt.tracing.inputs import MANY, without_value
 from lazyt.tracing.lanes import InLanes, note_impure
+from lazyt.tracing.program import Slot
 from lazyt.tracing.steps import hooks, settle
 from lazyt.tracing.tensor_state import EXTERNAL, Data, Handle, Holder, Storage
-from lazyt.tracing.trace import Slot, Trace, holding, local
+from lazyt.tracing.trace import Trace, holding, local
 
 if TYPE_CHECKING:
     from lazyt.runtime import effect_calls, failures, linked_parts

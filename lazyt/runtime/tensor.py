@@ -24,9 +24,10 @@ from lazyt.tracing import inplace, record as recording
 from lazyt.tracing.inference import is_inference
 from lazyt.tracing.lanes import note_impure
 from lazyt.tracing.name_hints import HintingType
+from lazyt.tracing.program import Slot
 from lazyt.tracing.steps import hooks, tensor_over
 from lazyt.tracing.tensor_state import Data, Gradient, Handle, Holder, is_external
-from lazyt.tracing.trace import Slot, local
+from lazyt.tracing.trace import local
 
 _new = object.__new__
 

@@ -11,10 +11,9 @@ from lazyt.ir import dtypes, graph as g
 from lazyt.testing.closeness import Tolerance, Work, compare, tolerance, work_of
 from lazyt.tracing.lower import lower
 from lazyt.tracing.printer import site_text
+from lazyt.tracing.program import INPUT, Slot
 from lazyt.tracing.step_printer import call_text
-from lazyt.tracing.steps import INPUT
 from lazyt.tracing.tensor_state import Handle, Holder
-from lazyt.tracing.trace import Slot
 
 
 def pending_slot(x: Any) -> Slot | None:

@@ -20,10 +20,10 @@ from lazyt.testing.closeness import compare, same_bits, tolerance, work_of
 from lazyt.testing.finding import Finding, operand_text
 from lazyt.testing.modes import Program
 from lazyt.tracing.printer import site_text
+from lazyt.tracing.program import ASSIGN, INPUT, MODE, Slot
 from lazyt.tracing.shape_inference import infer
 from lazyt.tracing.step_printer import call_text
-from lazyt.tracing.steps import ASSIGN, INPUT, MODE
-from lazyt.tracing.trace import Slot, Step
+from lazyt.tracing.trace import Step
 
 Array = np.ndarray[Any, Any]
 Values = dict[Slot, Array]

@@ -19,14 +19,15 @@ import lazyt as lt
 from lazyt.backends.registry import available, host
 from lazyt.config import HOST, cpu as switches, general
 from lazyt.ir import graph as g
-from lazyt.runtime import division, first_run, memory, parts, plan_cache, sync as syncing
+from lazyt.runtime import chain, division, first_run, memory, plan_cache, sync as syncing
 from lazyt.runtime.device import Device
 from lazyt.testing.closeness import Work, work_of
 from lazyt.tracing.call_site import user_site
 from lazyt.tracing.current import restore_device, set_device
 from lazyt.tracing.lower import lower
+from lazyt.tracing.program import Slot
 from lazyt.tracing.tensor_state import Data
-from lazyt.tracing.trace import Ext, Slot, Step, Trace, local
+from lazyt.tracing.trace import Ext, Step, Trace, local
 
 NEVER, ALWAYS, RANDOM = "never", "always", "random"
 # How much work is divided among threads, and which results may take the memory of inputs.
@@ -101,7 +102,7 @@ class Program:
 
     def compute(self, slots: Sequence[Slot], fused: bool) -> list[np.ndarray[Any, Any]]:
         """These values, through kernels that are planned for them alone."""
-        plan = plan_cache.build(self.pos, self.ext, slots, self.scalars, fused)
+        plan = plan_cache.build(self.pos.program, self.ext, slots, self.scalars, fused)
         plan.compile(self.ext.values, self.scalars)
         return [memory.as_array(d) for d in plan.run(self.ext.values, self.scalars, self.inputs, slots)]
 
@@ -162,7 +163,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
     inner.start()
     settings, programs, threads = dict(general), plan_cache._programs, lt.get_num_threads()
     kinds, interpreted = first_run._kinds, first_run.INTERPRETED
-    allowed, templates = dict(switches), parts._templates
+    allowed, templates = dict(switches), chain._templates
     sizes = [(module, name, getattr(module, name)) for module, name in (*_SIZES, *_DIVIDED)]
     try:
         general.update(strict=True, fuse=m.fuse, tiers=m.tiers, interpret=m.interpret or settings["interpret"])
@@ -175,7 +176,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
                 setattr(module, name, 1)
         if m.first:
             first_run._kinds, first_run.INTERPRETED = _kinds_by_numpy, sys.maxsize
-        plan_cache._programs, parts._templates = {}, {}
+        plan_cache._programs, chain._templates = {}, {}
         if m.divided:
             for (module, name), size in _DIVIDED.items():
                 setattr(module, name, size)
@@ -191,7 +192,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
         switches.update(allowed)
         for module, name, size in sizes:
             setattr(module, name, size)
-        parts._templates = templates
+        chain._templates = templates
         plan_cache._programs, first_run._kinds, first_run.INTERPRETED = programs, kinds, interpreted
         if m.threads is not None:
             lt.set_num_threads(threads)

@@ -31,7 +31,8 @@ import numpy as np
 import lazyt as lt
 from lazyt.errors import IndexOutOfRange, LazytError, LazytInternalError, ShapeError
 from lazyt.runtime.plan_cache import drop_all
-from lazyt.tracing.trace import _free as spare, _sids as numbers, local
+from lazyt.tracing.program import _numbers as numbers
+from lazyt.tracing.trace import _free as spare, local
 
 Array = np.ndarray[Any, Any]
 F = lt.nn.functional

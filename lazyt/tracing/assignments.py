@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 from lazyt.ops.definition import OpDef, node_of
 from lazyt.ops.indexing import spread
 from lazyt.tracing.call_site import user_site
+from lazyt.tracing.program import ASSIGN
 from lazyt.tracing.record import advance
 from lazyt.tracing.refusals import check_devices
-from lazyt.tracing.steps import ASSIGN, child, follow, insert, plain_slots
+from lazyt.tracing.steps import child, follow, insert
 from lazyt.tracing.trace import Step
 
 if TYPE_CHECKING:
+    from lazyt.tracing.program import Slot
     from lazyt.tracing.tensor_state import Holder, View
-    from lazyt.tracing.trace import Slot, Trace
+    from lazyt.tracing.trace import Trace
 
 
 def _lower_put(b: Any, x: Any, value: Any) -> Any:
@@ -74,9 +76,8 @@ def find_assign(tr: Trace, new: Slot, old: Slot | None, keeps: str, pos: Step | 
     if s is None:
         if old is not None:
             check_devices("assign", (new, old))
-        pos = pos or tr.pos
         operands = (new, old) if keeps == KEEPS_GRAPH else (new,)
-        s = Step(pos, ASSIGN, operands, (keeps,), plain, pos.index + 1)
+        s = Step(pos or tr.pos, ASSIGN, operands, (keeps,), plain)
         s.targets = () if old is None else (old,)
         s.dtype = new.dtype
         s.site = user_site()
@@ -84,8 +85,7 @@ def find_assign(tr: Trace, new: Slot, old: Slot | None, keeps: str, pos: Step | 
         if keeps == KEEPS_LEAF:
             assert old is not None
             s.leaf = old.leaf
-        old_at = None if old is None else (old.step.index, old.k)
-        insert(tr, s, plain, (ASSIGN, plain_slots((new,)), old_at, keeps))
+        insert(tr, s, plain)
     return s
 
 

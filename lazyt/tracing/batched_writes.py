@@ -17,10 +17,11 @@ from lazyt.tracing.assignments import KEEPS_LEAF, PUT, find_assign, kept_of, put
 from lazyt.tracing.commit import Change, carry_out, slot_held, storage_held, writes_held
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.inplace import Item, check_legal, computed, give_up, set_items, take_over, update_whole, whole
+from lazyt.tracing.program import INPUT, Slot
 from lazyt.tracing.record import advance, operand_slots, own_slot
-from lazyt.tracing.steps import INPUT, Moved, settle
+from lazyt.tracing.steps import Moved, settle
 from lazyt.tracing.tensor_state import Handle, Holder, Storage, is_detached
-from lazyt.tracing.trace import Slot, Step, Trace, holding, local, several
+from lazyt.tracing.trace import Step, Trace, holding, local, several
 
 # An operation, the tensor that it is computed of and written to, its further operand.
 Write = tuple[OpDef, Handle, Any]

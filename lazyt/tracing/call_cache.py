@@ -23,11 +23,12 @@ from lazyt.config import general as settings
 from lazyt.tracing.commit import slot_held  # noqa: F401
 from lazyt.tracing.fast_paths import NEW_HANDLE, bound, fill, guarded
 from lazyt.tracing.inputs import bind_input  # noqa: F401
+from lazyt.tracing.program import Slot
 from lazyt.tracing.public_names import keyword_error  # noqa: F401
 from lazyt.tracing.record import MAX_BYTES, share, slot_of  # noqa: F401
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import Handle
-from lazyt.tracing.trace import NO_CALL, Slot, Trace, local  # noqa: F401
+from lazyt.tracing.trace import NO_CALL, Trace, local  # noqa: F401
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself  # noqa: F401
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.interrupts import uninterrupted
-from lazyt.tracing.steps import MODE, enter_mode, mode_step, other_root, settle
+from lazyt.tracing.program import MODE
+from lazyt.tracing.steps import enter_mode, mode_step, other_root, settle
 from lazyt.tracing.trace import NONE, Trace, local
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ from lazyt.tracing.steps import Moved
 from lazyt.tracing.tensor_state import Storage, detachment
 
 if TYPE_CHECKING:
+    from lazyt.tracing.program import Slot
     from lazyt.tracing.tensor_state import Handle, View
-    from lazyt.tracing.trace import Slot, Trace
+    from lazyt.tracing.trace import Trace
 
 
 def _own_value(tr: Trace, x: Handle, value: Slot) -> Slot:

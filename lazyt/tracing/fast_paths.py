@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ScalarRangeError
 from lazyt.tracing.inputs import INPUT_CALLERS, bind_input  # noqa: F401 - as are the next ones: what is generated uses them
+from lazyt.tracing.program import INPUT  # noqa: F401
 from lazyt.tracing.record import MAX_BYTES, record, slot_of  # noqa: F401
-from lazyt.tracing.steps import INPUT, hooks  # noqa: F401
+from lazyt.tracing.steps import hooks
 from lazyt.tracing.trace import local  # noqa: F401
 from lazyt.tracing.tracebacks import filter_traceback  # noqa: F401
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import AutogradError
-from lazyt.tracing.steps import INPUT
+from lazyt.tracing.program import INPUT
 from lazyt.tracing.tensor_state import Inference
 
 if TYPE_CHECKING:
+    from lazyt.tracing.program import Slot
     from lazyt.tracing.tensor_state import Holder
-    from lazyt.tracing.trace import Slot, Step, Trace
+    from lazyt.tracing.trace import Step, Trace
 
 # The third static of an input step that stands for an inference tensor.
 INFERENCE = 3

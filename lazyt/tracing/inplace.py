@@ -22,11 +22,12 @@ from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import carry_out, slot_held, storage_held, writer, writes_held
 from lazyt.tracing.current import restore_grad_mode, restore_mode, set_grad_mode, set_mode
 from lazyt.tracing.inference import check_write
+from lazyt.tracing.program import ASSIGN, INPUT, Slot
 from lazyt.tracing.record import advance, begin, meta_of, operand_slots, own_slot, record, slot_of
 from lazyt.tracing.refusals import check_writable_dtype
-from lazyt.tracing.steps import ASSIGN, INPUT, Moved, hooks, run_sync
+from lazyt.tracing.steps import Moved, hooks, run_sync
 from lazyt.tracing.tensor_state import EXTERNAL, Handle, Holder, Inference, View, detachment, is_detached
-from lazyt.tracing.trace import Several, Slot, Trace, holding, local, several, waiting
+from lazyt.tracing.trace import Several, Trace, holding, local, several, waiting
 
 if TYPE_CHECKING:
     from lazyt.tracing import detached

@@ -11,7 +11,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from lazyt.tracing.steps import INPUT
+from lazyt.tracing.program import INPUT
 from lazyt.tracing.tensor_state import Inference, Storage
 from lazyt.tracing.trace import NO_FORM
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import CodeType
 
-    from lazyt.tracing.trace import Ext, Slot, Step, Trace
+    from lazyt.tracing.program import Slot
+    from lazyt.tracing.trace import Ext, Step, Trace
 
 # For more values than this no function is written: to compile one takes a tenth of a millisecond a value.
 SPELLED = 128

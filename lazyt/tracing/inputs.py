@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from lazyt.errors import LazytInternalError
 from lazyt.tracing.call_site import is_line, user_line, user_site
 from lazyt.tracing.inference import INFERENCE, is_inference
-from lazyt.tracing.steps import INPUT, follow, hooks, insert
+from lazyt.tracing.program import INPUT
+from lazyt.tracing.steps import follow, hooks, insert
 from lazyt.tracing.tensor_state import ELSEWHERE, Gradient, Holder, Inference, Storage
 from lazyt.tracing.trace import NO_FORM, Step
 
 if TYPE_CHECKING:
+    from lazyt.tracing.program import Key, Slot
     from lazyt.tracing.tensor_state import Data
-    from lazyt.tracing.trace import Key, Slot, Trace
+    from lazyt.tracing.trace import Trace
 
 ref = weakref.ref
 
@@ -261,15 +263,14 @@ def _input_step(tr: Trace, statics: tuple[Any, ...], known: int) -> Step:
         tr.started = perf_counter()
     s = follow(tr, key)
     if s is None:
-        pos = tr.pos
-        s = Step(pos, INPUT, (), statics, key, pos.index + 1)
+        s = Step(tr.pos, INPUT, (), statics, key)
         s.dtype = statics[0]
         s.n_ints = statics[1]
         s.site = user_site()
         s.requires_grad = statics[2] not in (0, INFERENCE)
         s.device = statics[4]
         s.leaf = s if s.requires_grad else None
-        insert(tr, s, key, plain)
+        insert(tr, s, key)
     if first:
         if tr.ended is None:
             s.parent.first = s  # type: ignore[union-attr]

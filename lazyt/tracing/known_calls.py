@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.tracing.commit import carry_out, prepared, slot_held, storage_held, writes_held
 from lazyt.tracing.inference import is_inference
-from lazyt.tracing.steps import ASSIGN, INPUT, new_tensor
+from lazyt.tracing.program import ASSIGN, INPUT, Slot
+from lazyt.tracing.steps import new_tensor
 from lazyt.tracing.tensor_state import EXTERNAL, Inference, Storage
-from lazyt.tracing.trace import Several, Slot, several
+from lazyt.tracing.trace import Several, several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -241,7 +242,8 @@ def inside(tr: Trace, start: Step) -> str:
 
 
 def _step_of(x: Any) -> Step:
-    return x.step if isinstance(x, Slot) else x
+    found: Step = x.step if isinstance(x, Slot) else x
+    return found
 
 
 def remember(start: Step, key: Any, call: KnownCall) -> None:

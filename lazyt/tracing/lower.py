@@ -13,8 +13,8 @@ from lazyt.ir.graph import Node
 from lazyt.ir.symbolic import Scope
 from lazyt.ops.compression import DRAWS
 from lazyt.ops.residuals import EARLIER
-from lazyt.tracing.steps import ASSIGN, INPUT, MODE
-from lazyt.tracing.trace import Slot, Step
+from lazyt.tracing.program import ASSIGN, INPUT, MODE, Slot
+from lazyt.tracing.trace import Step
 
 
 class _Nodes(dict[Slot, Node]):

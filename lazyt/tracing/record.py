@@ -17,11 +17,12 @@ from lazyt.tracing.commit import slot_held
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.inference import check_saved
 from lazyt.tracing.inputs import INPUT_CALLERS, bind_input, foreign
+from lazyt.tracing.program import INPUT, Key, Slot
 from lazyt.tracing.refusals import check_devices, range_error
 from lazyt.tracing.shape_inference import inferred, shapes_of
-from lazyt.tracing.steps import INPUT, follow, hooks, insert, new_storage, new_tensor, plain_slots, run_sync
+from lazyt.tracing.steps import follow, hooks, insert, new_storage, new_tensor, run_sync
 from lazyt.tracing.tensor_state import Gradient, Handle, Holder, Inference, Storage, View
-from lazyt.tracing.trace import NONE, Ext, Key, Several, Slot, Step, Trace, holding, local
+from lazyt.tracing.trace import NONE, Ext, Several, Step, Trace, holding, local
 
 if TYPE_CHECKING:
     from lazyt.tracing import restarts
@@ -243,7 +244,7 @@ def _unpredicted(
             raise
         return _unpredicted(tr, op, slots, regular, ints, offsets, scalars, ext)
     if s is None:
-        s = _new_step(tr, op, slots, statics, ints, offsets, scalars, key, plain, ext)
+        s = _new_step(tr, op, slots, statics, ints, offsets, scalars, key, ext)
     if first:
         if tr.ended is None:
             s.parent.first = s  # type: ignore[union-attr]
@@ -269,13 +270,12 @@ def _regular(op: OpDef, v: Any) -> Any:
 
 
 def _new_step(
-    tr: Trace, op: OpDef, slots: Sequence[Any], statics: Any, ints: Any, offsets: Any, scalars: Any,
-    key: Key, plain: Key, ext: Any,
+    tr: Trace, op: OpDef, slots: Sequence[Any], statics: Any, ints: Any, offsets: Any, scalars: Any, key: Key, ext: Any
 ) -> Step:  # fmt: skip
     values, ranges = inferred(op, slots, statics, ints, offsets)
     pos = tr.pos
     check_devices(op.name, slots, pos.mode.device, [dtype for _, dtype in values])
-    s = Step(pos, op, tuple(slots), statics, key, pos.index + 1)
+    s = Step(pos, op, tuple(slots), statics, key)
     s.n_weak = len(scalars)
     s.n_offsets = 0 if offsets is None else len(offsets)
     s.n_scalars = s.n_weak + s.n_offsets
@@ -291,7 +291,7 @@ def _new_step(
     if len(ranges) == 1:
         s.low, s.high = ranges[0][1:]
     grad = s.mode.grad and op.differentiable and any(isinstance(x, Slot) and x.requires_grad for x in slots)
-    s.slots = tuple(s if k == 0 else Slot(s, k, None, False) for k in range(len(values)))
+    s.give(len(values))
     for slot, (shape, dtype) in zip(s.slots, values, strict=True):
         slot.shape, slot.dtype = shape, dtype
         slot.requires_grad = grad and dtypes.kind(dtype) in "fc"
@@ -306,7 +306,7 @@ def _new_step(
                 check_saved(x, s, i)
     if hooks.made_step is not None:
         hooks.made_step(s)
-    insert(tr, s, key, (op, plain_slots(slots), *plain[2:]))
+    insert(tr, s, key)
     return s
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from lazyt.config import HOST
 from lazyt.errors import DeviceError, DTypeError, ScalarRangeError
 from lazyt.ir import dtypes
-from lazyt.tracing.trace import Slot
+from lazyt.tracing.program import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,8 @@ from lazyt.ir.builder import Builder, Weak
 from lazyt.ir.graph import Scalar
 from lazyt.ir.symbolic import Scope
 from lazyt.ops.definition import OpDef
-from lazyt.tracing.trace import Slot, Step
+from lazyt.tracing.program import Slot
+from lazyt.tracing.trace import Step
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from lazyt.ir.graph import shape_text
-from lazyt.tracing.steps import ASSIGN, INPUT, MODE
-from lazyt.tracing.trace import Slot, Step
+from lazyt.tracing.program import ASSIGN, INPUT, MODE, Slot
+from lazyt.tracing.trace import Step
 
 # Results of one step (an optimizer's update of many tensors) that are written out.
 SHOWN = 4

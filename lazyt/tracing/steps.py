@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.interrupts import uninterrupted
 from lazyt.tracing.call_site import user_site
+from lazyt.tracing.program import MODE, Key, Slot
 from lazyt.tracing.tensor_state import Inference, Storage
-from lazyt.tracing.trace import NONE, Key, Several, Slot, Step, Trace, structure_id
+from lazyt.tracing.trace import NONE, Several, Step, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -18,26 +19,6 @@ if TYPE_CHECKING:
 
     from lazyt.tracing.mode import Mode
     from lazyt.tracing.tensor_state import Data, Handle, Holder
-
-
-class _Special:
-    """A step that is not an operation: an input, a change of mode, an assignment."""
-
-    __slots__ = ("differentiable", "fallible", "name", "saves")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.saves: tuple[int, ...] = ()
-        self.differentiable = True
-        self.fallible = False
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-INPUT = _Special("input")
-MODE = _Special("mode")
-ASSIGN = _Special("assign")
 
 
 class Moved(Exception):
@@ -145,11 +126,11 @@ def mode_step(tr: Trace, mode: Mode) -> Step:
     s = child(tr.pos, key)
     if s is None:
         pos = tr.pos
-        s = Step(pos, MODE, (), (mode,), key, pos.index + 1)
+        s = Step(pos, MODE, (), (mode,), key)
         # NOTE: the device of the step before: a change of mode has no value, so it mixes no devices.
         s.mode, s.device, s.info = mode, pos.device, pos.mode.difference(mode)
         s.site = user_site()
-        insert(tr, s, key, key)
+        insert(tr, s, key)
     return s
 
 
@@ -196,14 +177,23 @@ def child(pos: Step, key: Key) -> Step | None:
     return s
 
 
-def insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
+def new_step(
+    pos: Step, op: Any, operands: tuple[Any, ...], statics: tuple[Any, ...], key: Key, values: int
+) -> Step:  # fmt: skip
+    """A step behind another one, on the user's line, with so many values; it is not known yet."""
+    s = Step(pos, op, operands, statics, key)
+    s.site = user_site()
+    s.give(values)
+    return s
+
+
+def insert(tr: Trace, step: Step, key: Key) -> None:
     """Make a finished step known. NOTE: an interrupt may come after any call, so what others see comes last.
 
     It follows its parent: the trace may have been taken elsewhere since it was made.
     """
     pos = step.parent
     assert pos is not None, "a step follows another one"
-    step.sid = structure_id(pos.sid, plain)
     step.mixed = pos.mixed or (pos.parent is not None and step.device != pos.device)
     if step.index >= len(tr.results) - 2:
         tr.results.extend([None] * len(tr.results))
@@ -214,8 +204,3 @@ def insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
     pos.children[key] = step
     if pos.parent is not None and not pos.cut:
         pos.next = step
-
-
-def plain_slots(slots: Sequence[Any]) -> tuple[Any, ...]:
-    """Operands by their places in the trace, whoever recorded it."""
-    return tuple(s if isinstance(s, type) else (s.step.index, s.k) for s in slots)

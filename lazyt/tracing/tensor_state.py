@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from lazyt.tracing.trace import Slot
+    from lazyt.tracing.program import Slot
 
 
 # In place of a segment: the graph behind a value is another thread's.

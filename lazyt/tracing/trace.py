@@ -1,6 +1,6 @@
 """The recorded program of one thread: a path in the trie of programs already seen.
 
-A *step* is one public call recorded in one context. A *slot* is one value of a step, and what a tensor handle
+A *step* is one call (program.py) recorded in one context. A *slot* is one value of a step, and what a tensor handle
 holds while it is pending; slots are compared by identity, which rejects stale and foreign operands for free.
 Extents and integer attributes of the steps are not in any key: they form a chain of `Ext` nodes, and a step
 remembers the shapes inferred under each. Scalars are written by position into a list, never appended, so an
@@ -20,17 +20,16 @@ import weakref
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
-from lazyt.forking import SYNC, OrderedLock, process_lock
+from lazyt.forking import SYNC, OrderedLock
 from lazyt.interrupts import uninterrupted
 from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.mode import DEFAULT, FIRST, Mode
+from lazyt.tracing.program import Call, Key, Program, Slot, at, key_of, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from lazyt.tracing.call_site import Site
-
-Key = tuple[Any, ...]
 
 _FIRST_RESULTS = 4096
 # After so many steps, and at each doubling, it is asked whether a trace goes round a loop (see `record.begin`).
@@ -38,27 +37,8 @@ FIRST_BOUND = 4096
 # What no operand is, and no form of an input.
 _UNORDERED = object()
 NO_FORM = object()
-# What a step has that was not asked how much is left of an iteration.
-UNASKED = object()
 # How many different extents a place in a program remembers.
 MAX_EXTENTS = 1024
-
-
-class Slot:
-    """Value `k` of a step. `shape` is that of the trace which last passed here."""
-
-    __slots__ = ("dtype", "k", "leaf", "reach", "requires_grad", "shape", "step")
-
-    def __init__(self, step: Step | None, k: int, dtype: Any, requires_grad: bool) -> None:
-        self.step: Step = step if step is not None else self  # type: ignore[assignment]
-        self.k = k
-        self.dtype = dtype
-        self.shape: tuple[int, ...] = ()
-        self.requires_grad = requires_grad
-        # The leaf slot whose gradient identity this value carries: itself for a leaf, the parameter's leaf for a
-        # value assigned to it under no_grad, None otherwise.
-        self.leaf: Slot | None = None
-        self.reach: Any = None  # memo of what a backward from here passes through
 
 
 class Ext:
@@ -121,35 +101,28 @@ def _meets_scalar(x: Any, y: Any) -> bool:
     return isinstance(x, Slot) and isinstance(y, Slot) and x.dtype != y.dtype and (not x.shape) != (not y.shape)
 
 
-class Step(Slot):
-    """One public call on one path of the trie; it is also its own first value."""
+class Step(Call):
+    """One call on one path of the trie, and what is remembered of how it goes on from there."""
 
     __slots__ = (
-        "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed", "counted", "cut",
-        "device", "division", "ext", "ext_start", "first", "form", "high", "index", "info", "kept", "key",
-        "known", "known_calls", "leaf_form", "leaves", "left", "like", "low", "mixed", "mode", "n_ints", "n_offsets",
-        "n_scalars", "n_weak", "next", "op", "operands", "owner",
-        "parent", "path", "plans", "pulled", "rules", "scalar_start", "sid", "simple", "site", "slots",
-        "statics", "stops", "targets", "view",
+        "_number", "_program", "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed",
+        "counted", "cut", "ext", "first", "form", "high", "kept", "key", "known", "known_calls", "leaf_form", "leaves",
+        "like", "low", "mixed", "next", "owner", "parent", "pulled", "rules", "simple", "view",
     )  # fmt: skip
 
     def __init__(
-        self, parent: Step | None, op: Any, operands: tuple[Any, ...], statics: tuple[Any, ...], key: Key, index: int
+        self, parent: Step | None, op: Any, operands: tuple[Any, ...], statics: tuple[Any, ...], key: Key
     ) -> None:
-        super().__init__(None, 0, None, False)
+        super().__init__(parent, op, operands, statics, DEFAULT if parent is None else parent.mode)
         self.parent = parent
         self.owner: Any = None if parent is None else parent.owner  # the trace whose trie this is
-        self.op = op
-        self.operands = operands  # slots, or the type of a Python scalar
         # The fast path compares the first two directly, and a scalar with its bounds, which a complex one has not.
         first = [_UNORDERED if x is complex else x for x in operands[:2]]
         self.a = first[0] if first else None
         self.b = first[1] if len(first) > 1 else None
         if by_class:
             self.look_at_scalar()
-        self.statics = statics
         self.key = key
-        self.index = index
         self.children: dict[Key, Step] = {}
         self.next: Step = NONE
         self.ext: Ext | None = None
@@ -157,27 +130,16 @@ class Step(Slot):
         self.rules: tuple[
             Any, ...
         ] = ()  # of the shapes of its values, from those of its operands (see shape_inference.py)
-        self.slots: tuple[Slot, ...] = (self,)
         # The range of the one weak integer operand that the fast path passes; any value for other operands.
         self.low: float = -math.inf
         self.high: float = math.inf
         self.checks: tuple[tuple[int, int, int], ...] = ()  # (scalar position, low, high) of every weak integer
         self.cut = False  # the bound on traces fell here: whoever comes next syncs first
-        self.scalar_start: int = 0 if parent is None else parent.scalar_start + parent.n_scalars
-        self.n_weak: int = 0
-        self.n_offsets: int = 0
-        self.n_scalars: int = 0
-        self.n_ints: int = 0
         self.simple = False  # its key is the operation and the operands alone
         self.bare = False  # no extents or offsets of its own go in, and one value comes out
-        self.ext_start: int = 0 if parent is None else parent.ext_start + parent.n_ints
-        self.site: Site | None = None
-        self.mode: Mode = DEFAULT if parent is None else parent.mode
-        # The device that the values are on: the operands', where there are any.
-        self.device: str = next((x.step.device for x in operands if isinstance(x, Slot)), self.mode.device)
         self.mixed = False  # whether values on several devices lead here
-        self.sid = 0
-        self.plans: Any = None
+        self._number = 0
+        self._program: Program | None = None
         self.known = False  # leads to a plan
         # For an input: the form of the value met here last if it was without gradients, whether it counts for the bound
         # on traces, and the extents before it.
@@ -187,15 +149,9 @@ class Step(Slot):
         self.before: Ext | None = None
         self.first: Any = NONE  # of a root: where the last trace began that no sync foretold
         self.again: Any = None  # what the last sync here did, False if it is nothing to repeat (see replay.py)
-        self.path: list[Step] | None = None
-        self.division: Any = None  # memo: where a trace that ends here is divided (see subprograms.py)
-        self.left: Any = UNASKED  # memo: how many steps an iteration has left here, None where there is no loop
-        self.targets: tuple[Slot, ...] = ()  # for an in-place step: the values it supersedes
-        self.stops: frozenset[Slot] = frozenset()  # for a backward: values that pass nothing on
         self.like: tuple[Slot, ...] = ()  # for a backward: the values its results have the shapes of
         self.leaves: Any = None  # memo of what a backward from here reaches
         self.pulled: Any = None  # for a plain `backward()`: what it was called with, and the places of its leaves
-        self.info: Any = None
         self.view: Any = None  # how the view that was made here last is seen in its storage
         self.call: Any = NO_CALL  # the public call that took it last (see call_cache.py)
         self.known_calls: dict[Any, Any] | None = None  # what functions recorded from here on (see known_calls.py)
@@ -208,15 +164,42 @@ class Step(Slot):
         if len(self.operands) == 2 and _meets_scalar(*self.operands):
             self.a = _UNORDERED
 
+    @property
+    def program(self) -> Program:
+        """The program that ends in this step."""
+        found = self._program
+        if found is None:
+            calls: list[Step] = []
+            s = self
+            while s.parent is not None:
+                calls.append(s)
+                s = s.parent
+            found = self._program = Program(calls[::-1], self.number)
+        return found
+
+    @property
+    def number(self) -> int:
+        """The number of that program, found when it is asked for: what a step gives is complete then."""
+        todo: list[Step] = []
+        s = self
+        while not s._number and s.parent is not None:
+            todo.append(s)
+            s = s.parent
+        if not s._number:
+            s._number = number_of(0, (s.mode,))
+        n = s._number
+        for s in reversed(todo):
+            n = s._number = number_of(n, key_of(s, at))
+        return n
+
+    @property
+    def ends(self) -> bool:
+        """Whether a plan was asked for of the program that ends here."""
+        return self._program is not None and self._program.plans is not None
+
     def steps(self) -> list[Step]:
         """The steps from the root's child to this one."""
-        if self.path is None:
-            out, s = [], self
-            while s.parent is not None:
-                out.append(s)
-                s = s.parent
-            self.path = out[::-1]
-        return self.path
+        return self.program.calls
 
 
 class _No:
@@ -245,30 +228,6 @@ if hasattr(os, "register_at_fork"):
 waiting: set[int] = set()
 # Whether values may be shared: empty until a second thread records.
 several: list[bool] = []
-
-MAX_SIDS = 1 << 16  # some 600 bytes each, and what is in their keys: functions of users, modes
-# The structure id that those of traces begin from.
-_ROOT = -1
-_sids: dict[tuple[Any, ...], int] = {}
-_numbers = itertools.count(1)
-_sid_lock = process_lock()
-
-
-def structure_id(parent: int, key: tuple[Any, ...]) -> int:
-    """A number for the program that ends in a step with this site-free key: equal programs, equal numbers."""
-    full = (parent, key)
-    n = _sids.get(full)
-    if n is None:
-        with _sid_lock:
-            if len(_sids) >= MAX_SIDS:
-                _sids.clear()  # what is forgotten only gets a second number, and shares no plan with the first
-            n = _sids.setdefault(full, next(_numbers))
-    return n
-
-
-def root_id(mode: Mode) -> int:
-    """The structure id of a trace in a mode before its first step."""
-    return structure_id(_ROOT, (mode,))
 
 
 def _count_unheld() -> int:
@@ -356,7 +315,7 @@ class Trace:
         self.failed = False  # whether it was left, because its values could not be computed (see `leave`)
         self.culprits: Sequence[Step] = ()  # the steps that failed then
         self.cut_site: Site | None = None
-        self.pos: Step = Step(None, None, (), (), (), -1)
+        self.pos: Step = Step(None, None, (), (), ())
         # Who holds each step's values, by step index. What an operation returns is held here as well, and what is met
         # as an input without gradients: counting its references at the sync costs less than a weak reference (see
         # `alive`). A record of gradients must die with its tensor, and a storage, or what a write moved to another
@@ -433,9 +392,8 @@ class Trace:
         return found
 
     def _new_root(self, mode: Mode) -> Step:
-        root = Step(None, None, (), (), (), -1)
+        root = Step(None, None, (), (), ())
         root.owner, root.mode, root.device = self, mode, mode.device
-        root.sid = root_id(mode)
         return root
 
     def start(self) -> None:

@@ -15,12 +15,14 @@ from lazyt.config import general as settings
 from lazyt.tracing.assignments import PUT, is_write
 from lazyt.tracing.call_cache import CHANGES, plain
 from lazyt.tracing.inference import is_inference
-from lazyt.tracing.steps import ASSIGN, hooks
+from lazyt.tracing.program import ASSIGN
+from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import EXTERNAL, Handle, Inference
 from lazyt.tracing.trace import NO_CALL, several
 
 if TYPE_CHECKING:
-    from lazyt.tracing.trace import Ext, Slot, Step, Trace
+    from lazyt.tracing.program import Slot
+    from lazyt.tracing.trace import Ext, Step, Trace
 
 ref = weakref.ref
 # Writes of more steps, and values of other types than these and tensors, are recorded at length.

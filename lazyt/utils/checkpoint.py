@@ -17,10 +17,11 @@ from lazyt.functions.random import get_state, set_state
 from lazyt.ops.definition import OpDef
 from lazyt.tracing.current import restore_grad_mode, restore_mode, set_grad_mode, set_mode
 from lazyt.tracing.inplace import requires_grad
+from lazyt.tracing.program import Slot
 from lazyt.tracing.record import is_grad_enabled, record, slot_of
 from lazyt.tracing.refusals import check_function
 from lazyt.tracing.tensor_state import Handle
-from lazyt.tracing.trace import Slot, Step, Trace, local
+from lazyt.tracing.trace import Step, Trace, local
 
 __all__ = ["checkpoint", "checkpoint_sequential"]
 

@@ -28,8 +28,8 @@ from lazyt.runtime import first_run, plan_cache
 from lazyt.testing.gradient_programs import GradientWriter, leaf_of
 from lazyt.testing.statements import space_of
 from lazyt.tracing import lower
-from lazyt.tracing.steps import ASSIGN, INPUT, MODE
-from lazyt.tracing.trace import Slot, Step, local
+from lazyt.tracing.program import ASSIGN, INPUT, MODE, Slot
+from lazyt.tracing.trace import Step, local
 
 TEXT = "this step fails"
 

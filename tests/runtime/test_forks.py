@@ -20,7 +20,7 @@ from lazyt.backends.cpu import code_cache, memory
 from lazyt.forking import cached_property
 from lazyt.library import scope
 from lazyt.runtime import plan_cache
-from lazyt.tracing import mode, trace
+from lazyt.tracing import mode, program
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="fork"),
@@ -87,7 +87,7 @@ def a_new_program() -> bool:
     "lock",
     [
         mode._lock,
-        trace._sid_lock,
+        program._lock,
         scope._lock,
         plan_cache._lock,
         code_cache._lock,
@@ -95,7 +95,7 @@ def a_new_program() -> bool:
         plugins._lock,
         memory._pool._lock,
     ],
-    ids=["mode", "structure_id", "scope", "plan_cache", "code_cache", "registry", "plugins", "memory"],
+    ids=["mode", "program", "scope", "plan_cache", "code_cache", "registry", "plugins", "memory"],
 )
 def test_a_child_computes_whatever_lock_another_thread_holds(lock: threading.RLock) -> None:
     def hold(stay: Callable[[], None]) -> None:

@@ -10,8 +10,9 @@ import pytest
 import lazyt as lt
 from lazyt.runtime import replay
 from lazyt.runtime.liveness import LEAVE, WANTED, commit, is_wanted, lines, wanted_of
+from lazyt.tracing.program import Slot
 from lazyt.tracing.tensor_state import Data, Holder, Storage
-from lazyt.tracing.trace import Slot, local
+from lazyt.tracing.trace import local
 
 
 def _pending(n: int) -> tuple[list[Slot], list[Holder]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 import lazyt as lt
 from lazyt.backends.cpu import engine
-from lazyt.runtime import first_run, parts, plan_cache
+from lazyt.runtime import chain, first_run, plan_cache
 from lazyt.tracing.trace import local
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def forget() -> None:
     """Make every program a new one."""
     local.trace.reset_trie()
     plan_cache._programs.clear()
-    parts.forget()
+    chain.forget()
     first_run.forget()
 
 

@@ -11,12 +11,12 @@ import pytest
 
 import lazyt as lt
 from lazyt.config import general
-from lazyt.runtime import division, first_run, parts, plan_cache
+from lazyt.runtime import chain, division, first_run, plan_cache
 from lazyt.runtime.replay_update import MISSES
 from lazyt.tracing.call_cache import in_short
 from lazyt.tracing.current import restore_mode, return_to, set_mode, switch_mode
 from lazyt.tracing.mode import DEFAULT, Mode
-from lazyt.tracing.steps import INPUT, MODE
+from lazyt.tracing.program import INPUT, MODE
 from lazyt.tracing.trace import Step, local
 
 
@@ -223,7 +223,7 @@ def test_plans_are_of_one_mode() -> None:
     def sid(mode: Mode) -> int:
         before = switch_mode(mode)
         y = x * 2
-        found = local.trace.pos.sid
+        found = local.trace.pos.number
         y.numpy()
         return_to(before)
         return found
@@ -251,7 +251,7 @@ def test_plans_of_single_steps_are_of_one_mode(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_parts_of_long_programs_are_of_one_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_templates", {})
+    monkeypatch.setattr(chain, "_templates", {})
     monkeypatch.setattr(division, "MIN_WEIGHT", 64)
     x = ramp(9)
 
@@ -262,7 +262,7 @@ def test_parts_of_long_programs_are_of_one_mode(monkeypatch: pytest.MonkeyPatch)
             y = lt.tanh(y) + 1
         y.numpy()
         return_to(before)
-        return len(parts._templates)
+        return len(chain._templates)
 
     counts = [templates(Tagged(tag="a")), templates(Tagged(tag="b")), templates(Tagged(grad=False, tag="b"))]
     assert counts[0] > 0

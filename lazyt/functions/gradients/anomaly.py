@@ -18,8 +18,9 @@ from lazyt.ir.graph import Node
 from lazyt.runtime import memory
 from lazyt.runtime.decorators import Context
 from lazyt.tracing.lower import lower
+from lazyt.tracing.program import Slot
 from lazyt.tracing.tensor_state import Handle
-from lazyt.tracing.trace import Slot, Trace, local
+from lazyt.tracing.trace import Trace, local
 
 if TYPE_CHECKING:
     from lazyt.ir import graph_interpreter

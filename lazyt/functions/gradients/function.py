@@ -14,9 +14,10 @@ from lazyt.functions.gradients.function_context import FunctionCtx
 from lazyt.ir import dtypes
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.inplace import assign, check_legal, is_leaf, requires_grad
+from lazyt.tracing.program import Slot
 from lazyt.tracing.record import begin, is_grad_enabled, slot_of
 from lazyt.tracing.tensor_state import Handle
-from lazyt.tracing.trace import Slot, Step, Trace
+from lazyt.tracing.trace import Step, Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 

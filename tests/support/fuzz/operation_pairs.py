@@ -60,11 +60,11 @@ SPELLED: dict[str, tuple[tuple[str, tuple[Shape, ...]], ...]] = {
     "mask_put": (("put(xp.copy({0}), np.array([True, False, True]), {1})", ((3, 2), ())),),
     "gelu_tanh": (("gelu_tanh({0})", ((3, 4),)),),
     "linalg.cholesky": (
-        ("xp.linalg.cholesky({0} @ xp.swapaxes({0}, -1, -2) + 3 * np.eye(3))", ((3, 3),)),
-        ("xp.linalg.cholesky({0} @ xp.swapaxes({0}, -1, -2) + 3 * np.eye(2))", ((3, 2, 2),)),
+        ("xp.linalg.cholesky({0} @ xp.conj(xp.swapaxes({0}, -1, -2)) + 3 * np.eye(3))", ((3, 3),)),
+        ("xp.linalg.cholesky({0} @ xp.conj(xp.swapaxes({0}, -1, -2)) + 3 * np.eye(2))", ((3, 2, 2),)),
     ),
-    "linalg.eigvalsh": (("xp.linalg.eigvalsh({0} + xp.swapaxes({0}, -1, -2))", ((3, 3),)),),
-    "linalg.eigh": (("xp.linalg.eigh({0} + xp.swapaxes({0}, -1, -2))[0]", ((3, 3),)),),
+    "linalg.eigvalsh": (("xp.linalg.eigvalsh({0} + xp.conj(xp.swapaxes({0}, -1, -2)))", ((3, 3),)),),
+    "linalg.eigh": (("xp.linalg.eigh({0} + xp.conj(xp.swapaxes({0}, -1, -2)))[0]", ((3, 3),)),),
     "linalg.qr": (("xp.abs(xp.linalg.qr({0})[1])", ((3, 3),)),),
     "linalg.svd": (
         ("xp.linalg.svd({0})[1]", ((3, 3),)), ("xp.abs(xp.linalg.svd({0}, full_matrices=False)[0])", ((3, 2),)),
@@ -177,7 +177,7 @@ def pairs() -> Pairs:
 # Domains that operations want: any number, a real one, (0.1, 0.9), more than 1, a positive definite matrix.
 _DOMAINS = (
     "{v}", "xp.real({v})", "xp.tanh(xp.real({v})) * 0.4 + 0.5", "xp.exp(xp.tanh(xp.real({v}))) + 1",
-    "{v} @ xp.swapaxes({v}, -1, -2) + 3 * np.eye({n})",
+    "{v} @ xp.conj(xp.swapaxes({v}, -1, -2)) + 3 * np.eye({n})",
 )  # fmt: skip
 # Leaves: an array, a row, a column, a number, parts that are joined.
 _LEAVES = (

@@ -1,0 +1,253 @@
+"""The recorded program as a value: its calls, and when two of them are equal.
+
+A *call* is one operation on values of its program, in one mode and on one device; an input is a call without operands.
+Extents, scalars and lines are arguments of a program, not parts of it: calls know only how many there are. What a call
+does, whatever it reads, is its *kind*; the kind, its operands by their places and its results are its *key*. Equal keys
+in a row are equal programs, whoever recorded them: each has one number (`Program.number`).
+
+A trace is a program whose calls are steps of a trie (trace.py). A part of one is a program of its own (`Builder`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from lazyt.forking import process_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lazyt.tracing.call_site import Site
+    from lazyt.tracing.mode import Mode
+
+Key = tuple[Any, ...]
+
+
+class _Special:
+    """A call that is not an operation: an input, a change of mode, an assignment."""
+
+    __slots__ = ("differentiable", "fallible", "name", "saves")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.saves: tuple[int, ...] = ()
+        self.differentiable = True
+        self.fallible = False
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+INPUT = _Special("input")
+MODE = _Special("mode")
+ASSIGN = _Special("assign")
+
+
+class Slot:
+    """Value `k` of a call. `shape` is that of the extents which were met last."""
+
+    __slots__ = ("dtype", "k", "leaf", "reach", "requires_grad", "shape", "step")
+
+    def __init__(self, step: Any, k: int, dtype: Any, requires_grad: bool) -> None:
+        self.step: Any = step if step is not None else self
+        self.k = k
+        self.dtype = dtype
+        self.shape: tuple[int, ...] = ()
+        self.requires_grad = requires_grad
+        # The leaf slot whose gradient identity this value carries: itself for a leaf, the parameter's leaf for a
+        # value assigned to it under no_grad, None otherwise.
+        self.leaf: Slot | None = None
+        self.reach: Any = None  # memo of what a backward from here passes through
+
+
+class Call(Slot):
+    """One operation of a program; it is also its own first value."""
+
+    __slots__ = (
+        "device", "ext_start", "index", "info", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "op", "operands",
+        "scalar_start", "site", "slots", "statics", "stops", "targets",
+    )  # fmt: skip
+
+    def __init__(
+        self, before: Call | None, op: Any, operands: tuple[Any, ...], statics: tuple[Any, ...], mode: Mode
+    ) -> None:
+        super().__init__(None, 0, None, False)
+        self.op = op
+        self.operands = operands  # slots, or the type of a Python scalar
+        self.statics = statics
+        self.index: int = -1 if before is None else before.index + 1
+        self.scalar_start: int = 0 if before is None else before.scalar_start + before.n_scalars
+        self.ext_start: int = 0 if before is None else before.ext_start + before.n_ints
+        self.n_weak: int = 0
+        self.n_offsets: int = 0
+        self.n_scalars: int = 0
+        self.n_ints: int = 0
+        self.slots: tuple[Slot, ...] = (self,)
+        self.mode = mode
+        # The device that the values are on: the operands', where there are any.
+        self.device: str = next((x.step.device for x in operands if isinstance(x, Slot)), mode.device)
+        self.site: Site | None = None
+        self.info: Any = None
+        self.targets: tuple[Slot, ...] = ()  # for an in-place call: the values it supersedes
+        self.stops: frozenset[Slot] = frozenset()  # for a backward: values that pass nothing on
+
+    def give(self, n: int) -> None:
+        """Have so many values."""
+        self.slots = tuple(self if k == 0 else Slot(self, k, None, False) for k in range(n))
+
+
+def is_expanded(op: Any) -> bool:
+    """Whether an operation is written by a rule of autograd, from the calls before it: its attributes name values."""
+    return hasattr(op, "expand")
+
+
+def kind_of(c: Call) -> Key:
+    """What a call does, whatever it reads. Last the types of its attributes: equal ones may mean different things."""
+    if is_expanded(c.op):
+        return (c.op, len(c.operands), None, c.n_ints, c.n_offsets, c.mode.computing, ())
+    return (c.op, c.statics, c.info, c.n_ints, c.n_offsets, c.mode.computing, tuple(map(type, c.statics)))
+
+
+def key_of(c: Call, place: Callable[[Slot], Any]) -> Key:
+    """All that is equal for equal calls on values at these places."""
+    if c.op is INPUT:
+        return (INPUT, *c.statics)
+    if c.op is MODE:
+        return (MODE, *c.statics)
+    special = (_placed(c.statics, place), _placed(c.info, place)) if is_expanded(c.op) else None
+    return (
+        kind_of(c), tuple([place(x) if isinstance(x, Slot) else x for x in c.operands]), special,
+        tuple([(x.dtype, x.requires_grad, x.leaf is not None) for x in c.slots]),
+        bool(c.targets), frozenset(map(place, c.stops)), c.device,
+    )  # fmt: skip
+
+
+def _placed(x: Any, place: Callable[[Slot], Any]) -> Any:
+    """Values in an attribute as their places."""
+    if isinstance(x, Slot):
+        return place(x)
+    if isinstance(x, tuple | frozenset):
+        return type(x)(_placed(y, place) for y in x)
+    return x
+
+
+def at(x: Slot) -> tuple[int, int]:
+    """The place of a value in its own program."""
+    return x.step.index, x.k
+
+
+MAX_NUMBERS = 1 << 16  # some 600 bytes each, and what is in their keys: functions of users, modes
+_numbers: dict[tuple[Any, ...], int] = {}
+_next = itertools.count(1)
+_lock = process_lock()
+
+
+def number_of(before: int, key: Key) -> int:
+    """The number of the program that has one more call than another; 0 is that of none."""
+    full = (before, key)
+    n = _numbers.get(full)
+    if n is None:
+        with _lock:
+            if len(_numbers) >= MAX_NUMBERS:
+                _numbers.clear()  # what is forgotten only gets a second number, and shares no plan with the first
+            n = _numbers.setdefault(full, next(_next))
+    return n
+
+
+# What a program has that was not asked how much is left of an iteration.
+UNASKED = object()
+
+
+class Program:
+    """The calls of a program in order, and what was found out about it."""
+
+    __slots__ = ("calls", "division", "ext", "left", "number", "plan", "plans", "want")
+
+    def __init__(self, calls: list[Any], number: int) -> None:
+        self.calls = calls
+        self.number = number
+        # Memo of runtime/plan_cache.py: the plans of all programs of this number, and the last one that was asked for,
+        # with the extents and the values that were wanted.
+        self.plans: Any = None
+        self.plan: Any = None
+        self.ext: Any = None
+        self.want: list[Slot] = []
+        # Memo of runtime/subprograms.py: where it is divided; how many calls an iteration has left.
+        self.division: Any = None
+        self.left: Any = UNASKED
+
+    @property
+    def end(self) -> Any:
+        """Its last call."""
+        return self.calls[-1]
+
+
+class Builder:
+    """Makes a program of calls of another one, on inputs of its own."""
+
+    def __init__(self, mode: Mode, device: str, number: int = 0) -> None:
+        """number: that of the program which has no calls yet."""
+        self.calls: list[Call] = []
+        self.slots: dict[Slot, Slot] = {}  # the value here that stands for one there
+        self.number = number
+        self._root = Call(None, None, (), (), mode)
+        self._root.device = device
+
+    def _add(self, c: Call) -> Call:
+        self.calls.append(c)
+        return c
+
+    @property
+    def _last(self) -> Call:
+        return self.calls[-1] if self.calls else self._root
+
+    def input(self, form: Key, x: Slot | None = None) -> Call:
+        """An input of this form (dtype, rank, whether gradients are asked of it, -1, device), for a value there."""
+        c = Call(self._last, INPUT, (), form, self._root.mode)
+        c.dtype, c.n_ints, c.device = form[0], form[1], form[4]
+        c.requires_grad = form[2] != 0
+        c.leaf = c if c.requires_grad else None
+        if x is not None:
+            c.shape, c.site, self.slots[x] = x.shape, x.step.site, c
+        return self._add(c)
+
+    def call(self, like: Call, op: Any, operands: tuple[Any, ...], statics: tuple[Any, ...], more: Key) -> Call:
+        """A new call on the line of another one, in its mode and on its device; its values have no dtypes yet.
+
+        more: how many integers, offsets and values it has.
+        """
+        c = Call(self._last, op, operands, statics, like.mode)
+        c.site, c.device = like.site, like.device
+        c.n_ints, c.n_offsets, n = more
+        c.n_weak = sum(not isinstance(x, Slot) for x in operands)
+        c.n_scalars = c.n_weak + c.n_offsets
+        c.info = ("ints",) * bool(c.n_ints) + ("offsets",) * bool(c.n_offsets)
+        c.give(n)
+        return self._add(c)
+
+    def copy(self, s: Call) -> Call:
+        """The same call on the values that stand for its operands; its values stand for those there."""
+        of = self.slots.__getitem__
+        special = is_expanded(s.op)
+        c = Call(self._last, s.op, _placed(s.operands, of), _placed(s.statics, of) if special else s.statics, s.mode)
+        c.info = _placed(s.info, of) if special else s.info
+        c.n_weak, c.n_offsets, c.n_scalars, c.n_ints = s.n_weak, s.n_offsets, s.n_scalars, s.n_ints
+        c.site, c.device = s.site, s.device
+        c.give(len(s.slots))
+        c.stops = frozenset(map(of, s.stops))
+        # NOTE: of an update's targets only that there are some is asked; they are among its operands.
+        c.targets = tuple(of(x) for x in s.targets if x in self.slots)
+        for x, y in zip(s.slots, c.slots, strict=True):
+            y.dtype, y.shape, y.requires_grad = x.dtype, x.shape, x.requires_grad
+            self.slots[x] = y
+        for x, y in zip(s.slots, c.slots, strict=True):
+            y.leaf = None if x.leaf is None else self.slots.get(x.leaf, y)
+        return self._add(c)
+
+    def program(self) -> Program:
+        """The program of the calls so far."""
+        number = self.number
+        for c in self.calls:
+            number = number_of(number, key_of(c, at))
+        return Program(self.calls, number)
