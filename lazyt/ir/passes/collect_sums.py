@@ -14,12 +14,12 @@ The bits of a sum of products may change, for its order does; of halves, parts a
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
 from lazyt.ir.extents import prefix_sums
+from lazyt.ir.passes.rewriting import Rewriter, Rule, always, table
 from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
@@ -41,24 +41,16 @@ def collect_sums(graph: g.Graph, scope: Scope | None) -> g.Graph:
     """The graph with its long sums collected; the same graph if there are none."""
     if not any(_begins(n) for n in graph.nodes):
         return graph
-    c = _Collector(graph, scope)
-    for n in graph.nodes:
-        c.visit(n)
-    if not c.changed:
-        return graph
-    outs = [c.new[n] for n in graph.outputs]
-    return g.Graph(g.reachable(outs), outs)
+    return _Collector(graph, scope).run(_RULES)
 
 
 def _begins(n: Node) -> bool:
     return n.op == "concat" or (n.op == "add" and dtypes.kind(n.dtype) == "f")
 
 
-class _Collector:
+class _Collector(Rewriter):
     def __init__(self, graph: g.Graph, scope: Scope | None) -> None:
-        self.b = Builder(scope)
-        self.new: dict[Node, Node] = {}
-        self.readers = Counter(x for n in graph.nodes for x in n.operands) + Counter(graph.outputs)
+        super().__init__(graph, Builder(scope))
         # Sums that are only a term of a longer one.
         self.inner = {
             x for n in graph.nodes if n.op == "add" for x in n.operands if x.op == "add" and self.readers[x] == 1
@@ -69,26 +61,12 @@ class _Collector:
         for n in graph.nodes:
             if isinstance(n.attrs, g.Pad):
                 self.rank[_stored(n.operands[0])] = max(map(hint, n.attrs.lo), default=0)
-        self.changed = False
 
-    def visit(self, n: Node) -> None:
-        self.b.site = n.site
-        found = None
-        if n.op == "concat":
-            found = self._flat(n)
-        elif _begins(n) and n not in self.inner:
-            found = self._sum(n)
-        if found is None:
-            found = self.b.make(n.op, tuple(self.new[x] for x in n.operands), n.attrs, n.shape, n.dtype)
-        else:
-            self.changed = True
-        self.new[n] = found
-
-    def _flat(self, n: Node) -> Node | None:
+    def flat(self, n: Node, *xs: Node) -> Node | None:
         """A stack as a concatenation of what is stored: each value is then written to its place at once."""
         assert isinstance(n.attrs, g.Axis)
         axis = n.attrs.axis
-        parts = _without_axis([self.new[x] for x in n.operands], axis)
+        parts = _without_axis(xs, axis)
         if parts is None or axis == parts[0].ndim:
             return None
         return self.b.reshape(self.b.concat(parts, axis), n.shape)
@@ -106,7 +84,11 @@ class _Collector:
                 found.append(x)
         return found
 
-    def _sum(self, n: Node) -> Node | None:
+    def is_whole(self, n: Node, *_: Node) -> bool:
+        """Whether an addition ends a sum that may be collected."""
+        return _begins(n) and n not in self.inner
+
+    def sum(self, n: Node, *_: Node) -> Node | None:
         terms = [(x, self.new[x]) for x in self._terms(n)]
         if len(terms) < PARTS:
             return None
@@ -120,8 +102,8 @@ class _Collector:
         if len(terms) == length:
             return None
         total = terms[0][1]
-        for _, x in terms[1:]:
-            total = self.b.add(total, x)
+        for t in terms[1:]:
+            total = self.b.add(total, t[1])
         return total
 
     def _collected(
@@ -231,6 +213,9 @@ class _Collector:
     def _column_sums(self, terms: list[Term]) -> Node:
         found = [(self.rank.get(_stored(x.operands[0]), 0), y.operands[0]) for x, y in terms]
         return self.b.reduce("sum", self.b.concat([y for _, y in sorted(found, key=lambda pair: pair[0])], 0), (0,))
+
+
+_RULES = table(Rule("concat", always, _Collector.flat), Rule("add", _Collector.is_whole, _Collector.sum))
 
 
 def _start(x: Node, axis: int) -> int | Dim:

@@ -31,6 +31,7 @@ from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.passes.factor_slopes import factor_slopes
 from lazyt.ir.passes.mixed_compression import Mixer, is_mixed
 from lazyt.ir.passes.offload import LEAST, moved
+from lazyt.ir.passes.rewriting import Rewriter, Rule, table
 from lazyt.ir.passes.saved_values import carries
 from lazyt.ir.passes.unbiased import met_twice, read_exactly
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, SOURCES
@@ -38,7 +39,7 @@ from lazyt.ir.quantize import Packed, exactly, quantized, unpacked
 from lazyt.ir.symbolic import hint, product
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection
 
     from lazyt.ir.graph import Draw, Graph, Node
     from lazyt.ir.symbolic import Scope
@@ -72,7 +73,7 @@ def compress(
     cut = Cut(graph, scope)
     if only is not None:
         cut.packs = {n: bits for n, bits in cut.packs.items() if n in only}
-    return _Compressor(graph, scope, cut, mixes, moves).run() if cut.packs else graph
+    return _Compressor(graph, scope, cut, mixes, moves).run(_RULES) if cut.packs else graph
 
 
 def factored(graph: Graph, scope: Scope | None) -> Graph:
@@ -246,11 +247,24 @@ def _reported(n: Node) -> int:
     return n.site.step if is_report else -1
 
 
-class _Compressor:
+def _ordered(graph: Graph, cut: Cut) -> list[Node]:
+    """The nodes of the graph, what is packed and belongs to a rule's own computation as soon as it can be."""
+    early: set[Node] = set()
+    for n in reversed(graph.nodes):
+        local = isinstance(n.site, g.Origin) and n.site.local
+        if (local and n in cut.packs) or n in early:
+            early.add(n)
+            early.update(o for o in n.operands if isinstance(o.site, g.Origin) and o.site.local)
+    key: dict[Node, int] = {}
+    for n in graph.nodes:
+        key[n] = max((key[o] for o in n.operands), default=0) if n in early else n.serial
+    return sorted(graph.nodes, key=lambda n: (key[n], n.serial))
+
+
+class _Compressor(Rewriter):
     def __init__(self, graph: Graph, scope: Scope | None, cut: Cut, mixes: bool, moves: bool) -> None:
-        self.graph, self.cut = graph, cut
-        self.b = Builder(scope)
-        self.new: dict[Node, Node] = {}
+        super().__init__(replace(graph, nodes=_ordered(graph, cut)), Builder(scope))
+        self.cut = cut
         self.packed: dict[Node, Packed | Mixed] = {}
         rounded = [n for n in cut.packs if dtypes.kind(n.dtype) == "f"]
         self.rounded = {n: i for i, n in enumerate(sorted(rounded, key=lambda n: (n.site.step, n.serial)))}
@@ -267,46 +281,28 @@ class _Compressor:
         self.fetches: dict[Node, dict[Node, Callable[[], Node]]] = {}  # of what is packed: its parts that lie elsewhere
         self.mixer = Mixer(self.b, [n for n in self.rounded if mixes and is_mixed(n)])
 
-    def run(self) -> Graph:
-        for n in self._in_order():
-            if carries(n):
-                self._copy(n, tuple(self.new[o] if carries(o) else self._read(o) for o in n.operands))
-                self._weigh(n)
-                continue
-            self._copy(n, tuple(self.new[o] for o in n.operands))
-            if n in self.cut.packs:
-                self._pack(n)
+    def written(self, outputs: list[Node]) -> Graph:
         reports = self.mixer.reports()
-        outs = [reports.get(_reported(n), self.new[n]) for n in self.graph.outputs]
+        outs = [reports.get(_reported(n), x) for n, x in zip(self.graph.outputs, outputs, strict=True)]
         nodes = g.reachable(outs)
         alive = {*nodes}
         kept = frozenset(n for p in self.packed.values() for n in p.stored if n in alive)
         return g.Graph(nodes, outs, kept, tuple(n.shape for n in self.rounded))
 
-    def _in_order(self) -> Iterator[Node]:
-        """The nodes of the graph, what is packed and belongs to a rule's own computation as soon as it can be."""
-        early: set[Node] = set()
-        for n in reversed(self.graph.nodes):
-            local = isinstance(n.site, g.Origin) and n.site.local
-            if (local and n in self.cut.packs) or n in early:
-                early.add(n)
-                early.update(o for o in n.operands if isinstance(o.site, g.Origin) and o.site.local)
-        key: dict[Node, int] = {}
-        for n in self.graph.nodes:
-            key[n] = max((key[o] for o in n.operands), default=0) if n in early else n.serial
-        return iter(sorted(self.graph.nodes, key=lambda n: (key[n], n.serial)))
-
-    def _copy(self, n: Node, operands: tuple[Node, ...]) -> None:
+    def carry(self, n: Node, *_: Node) -> Node:
+        """What carries, of estimates."""
+        operands = [self.new[o] if carries(o) else self._read(o) for o in n.operands]
         self.b.site = n.site
-        self.new[n] = self._made(n, operands)
+        found = self.copy(n, *operands)
+        self._weigh(n)
+        return found
 
-    def _made(self, n: Node, operands: tuple[Node, ...]) -> Node:
-        return self.b.make(n.op, operands, n.attrs, n.shape, n.dtype)
-
-    def _pack(self, n: Node) -> None:
+    def pack(self, n: Node, *operands: Node) -> Node:
+        """What is packed, as it is: of the estimate it is `_read`."""
+        x = self.copy(n, *operands)
         draw = draw_of(n)
         assert draw is not None, "only such are packed"
-        b, x, bits = self.b, self.new[n], self.cut.packs[n]
+        b, bits = self.b, self.cut.packs[n]
         b.site = g.Origin(n.site.name, n.site.site, step=n.site.step)
         if n in self.mixer.numbers:
             seed, counter = (b.scalar(p, dtypes.uint64) for p in (draw.seed, draw.counter))
@@ -327,6 +323,7 @@ class _Compressor:
             back = g.pulled(n.site)
             large = [part for part in self.packed[n].stored if size_of(part) >= LEAST]
             self.fetches[n] = {part: moved(b, part, b.site, back) for part in large}
+        return x
 
     def _weigh(self, n: Node) -> None:
         """What carries, and a value of mixed bits is multiplied with: the error of that counts by how large it is."""
@@ -365,11 +362,15 @@ class _Compressor:
             elif x in self.cut.through and (inner := self.cut.moved(x)) is not None:
                 if inner in self.again:
                     self.b.site = g.pulled(x.site)
-                    self.again[x] = self._made(
-                        x, tuple(self.again[o] if o is inner else self.new[o] for o in x.operands)
-                    )
+                    self.again[x] = self.copy(x, *(self.again[o] if o is inner else self.new[o] for o in x.operands))
                 else:
                     todo.append(inner)
             else:
                 self.again[x] = self.new[x]
         return self.again[n]
+
+
+_RULES = table(
+    Rule("", lambda c, n, *_: carries(n), _Compressor.carry),
+    Rule("", lambda c, n, *_: n in c.cut.packs, _Compressor.pack),
+)

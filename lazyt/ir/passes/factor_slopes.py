@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
-from lazyt.ir.graph import Graph
+from lazyt.ir.passes.rewriting import Rewriter, Rule, table
 from lazyt.ir.passes.saved_values import carries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lazyt.ir.graph import Node
+    from lazyt.ir.graph import Graph, Node
     from lazyt.ir.symbolic import Scope
 
 # A factor of more operations is not written again.
@@ -48,20 +48,8 @@ def factor_slopes(graph: Graph, scope: Scope | None, at_hand: Callable[[Node], b
     ends = _ends(graph, at_hand)
     if not ends:
         return graph
-    b = Builder(scope)
-    new: dict[Node, Node] = {}
-    for n in graph.nodes:
-        if n in ends:
-            root, slope = ends[n]
-            b.site = g.pulled(n.site, local=True)
-            factor = _written(b, slope, n, new)
-            b.site = n.site
-            new[n] = b.mul(new[root], factor)
-        else:
-            b.site = n.site
-            new[n] = b.make(n.op, tuple(new[x] for x in n.operands), n.attrs, n.shape, n.dtype)
-    outs = [new[n] for n in graph.outputs]
-    return Graph(g.reachable(outs), outs)
+    rule = Rule("", lambda r, n, *_: n in ends, lambda r, n, *_: _factored(r, n, *ends[n]))
+    return Rewriter(graph, Builder(scope)).run(table(rule))
 
 
 def _ends(graph: Graph, at_hand: Callable[[Node], bool]) -> dict[Node, tuple[Node, Slope]]:
@@ -127,11 +115,18 @@ def _joined(op: str, *slopes: Slope) -> Slope:
     return Slope(op, slopes, None, arrays, any(s.divides for s in slopes), 1 + sum(s.size for s in slopes))
 
 
-def _written(b: Builder, slope: Slope, n: Node, new: dict[Node, Node]) -> Node:
+def _factored(r: Rewriter, n: Node, root: Node, slope: Slope) -> Node:
+    """The end n of a pull-back as its root times the slope."""
+    r.b.site = g.pulled(n.site, local=True)
+    factor = _written(r, slope, n)
+    r.b.site = n.site
+    return r.b.mul(r.new[root], factor)
+
+
+def _written(r: Rewriter, slope: Slope, n: Node) -> Node:
     """A slope as nodes, of the shape of n."""
     if slope.array is not None:
-        return new[slope.array]
+        return r.new[slope.array]
     if not slope.op:
-        return b.expand_to(b.constant(1, n.dtype), n.shape)
-    made = [_written(b, s, n, new) for s in slope.operands]
-    return b.neg(made[0]) if slope.op == "neg" else b.elementwise(slope.op, *made)
+        return r.b.expand_to(r.b.constant(1, n.dtype), n.shape)
+    return r.b.elementwise(slope.op, *(_written(r, s, n) for s in slope.operands))

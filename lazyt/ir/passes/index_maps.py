@@ -169,7 +169,7 @@ def through(scope: Scope | None, n: Node, place: Place) -> Place | Split | None:
         case "expand":
             # NOTE: an axis grows where it is always 1: of two that are 1 here, one may be larger elsewhere.
             grown = tuple(
-                ZERO if _equal(scope, p, 1) or (hint(p) == 1 and hint(q) != 1) else i
+                ZERO if equal(scope, p, 1) or (hint(p) == 1 and hint(q) != 1) else i
                 for i, p, q in zip(idx, x.shape, n.shape, strict=True)
             )
             return Place(grown, place.guards)
@@ -199,7 +199,8 @@ def through(scope: Scope | None, n: Node, place: Place) -> Place | Split | None:
             return None
 
 
-def _equal(scope: Scope | None, a: int | Dim, b: int | Dim) -> bool:
+def equal(scope: Scope | None, a: int | Dim, b: int | Dim) -> bool:
+    """Whether two extents are equal wherever the guards so far hold; adds no guard."""
     return a is b or a == b or (scope is not None and scope.known_equal(a, b))
 
 
@@ -207,7 +208,7 @@ def _through_reshape(scope: Scope | None, old: g.Shape, new: g.Shape, place: Pla
     out: list[Index] = []
     i = j = 0
     while i < len(old) or j < len(new):
-        if i < len(old) and j < len(new) and _equal(scope, old[i], new[j]):
+        if i < len(old) and j < len(new) and equal(scope, old[i], new[j]):
             out.append(place.indices[j])
             i, j = i + 1, j + 1
             continue
@@ -230,7 +231,7 @@ def _through_reshape(scope: Scope | None, old: g.Shape, new: g.Shape, place: Pla
                 if j == len(new):
                     return None
                 q, j = q * new[j], j + 1
-            elif _equal(scope, p, q):
+            elif equal(scope, p, q):
                 break
             elif i < len(old):
                 p, i = p * old[i], i + 1
@@ -263,11 +264,11 @@ def _delinearize(scope: Scope | None, e: Index, shape: g.Shape) -> list[Index] |
         if _is(factor, 1):
             # The axis runs over this digit or a part of it, or over it and the more significant ones before it.
             first, span = k, shape[k]
-            while first > 0 and hint(span) < hint(a.extent) and not _equal(scope, a.extent, span):
+            while first > 0 and hint(span) < hint(a.extent) and not equal(scope, a.extent, span):
                 first -= 1
                 span = span * shape[first]
             if first != k:
-                return Split(a, shape[first : k + 1]) if _equal(scope, a.extent, span) else None
+                return Split(a, shape[first : k + 1]) if equal(scope, a.extent, span) else None
         parts[k].append((a, factor))
     digits = [_digit(scope, part, n) for part, n in zip(parts, shape, strict=True)]
     return None if None in digits else digits  # type: ignore[return-value]
@@ -282,7 +283,7 @@ def digits(scope: Scope | None, e: Index, shape: g.Shape) -> list[Index] | None:
 def _digit_of(scope: Scope | None, c: int | Dim, strides: g.Shape) -> tuple[int, int | Dim] | None:
     """Which digit a coefficient moves, and by how many."""
     for k, s in enumerate(strides):
-        if _equal(scope, c, s):
+        if equal(scope, c, s):
             return k, 1
     if scope is not None:
         c, strides = scope.normal(c), tuple(map(scope.normal, strides))
@@ -298,11 +299,11 @@ def _digit(scope: Scope | None, part: list[tuple[AxisVar, int | Dim]], extent: i
     rest = list(part)
     run: int | Dim = 1
     while rest:
-        i = next((i for i, (_, f) in enumerate(rest) if _equal(scope, f, run)), None)
+        i = next((i for i, (_, f) in enumerate(rest) if equal(scope, f, run)), None)
         if i is None:
             return None
         run = run * rest.pop(i)[0].extent
-    if part and not _equal(scope, run, extent):
+    if part and not equal(scope, run, extent):
         return None
     return add(*(axis_index(a).times(f) for a, f in part))
 

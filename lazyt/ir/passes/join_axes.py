@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.passes.call_operands import buffer_of
+from lazyt.ir.passes.index_maps import equal
 from lazyt.ir.passes.merge_axes import is_elementwise, merges_axes
-from lazyt.ir.passes.replacing import replaced
+from lazyt.ir.passes.rewriting import Rule, replaced
 from lazyt.ir.passes.row_kernels import lanes_of
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, SOURCES
 from lazyt.ir.symbolic import Dim, hint, product
 
 if TYPE_CHECKING:
-    from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Graph, Node
+    from lazyt.ir.passes.rewriting import Rewriter
     from lazyt.ir.symbolic import Scope
 
 # Elements of the last axis, at least: fewer leave most lanes idle, where a map has its lanes along another axis. Of
@@ -42,18 +43,13 @@ def join_axes(graph: Graph, scope: Scope | None) -> Graph:
     able = {n for n in merging if _merges_two(n, scope) and _pays(n, scope)}
     joined = able & _free(graph, able) if able else able
 
-    def rewrite(b: Builder, n: Node, operands: tuple[Node, ...]) -> Node | None:
-        if n not in joined:
-            return None
-        assert isinstance(n.attrs, g.Axes)
-        (x,) = operands[0].operands
-        return b.reduce(n.op, x, (*n.attrs.axes[:-1], x.ndim - 2, x.ndim - 1), joined=True)
-
-    return replaced(graph, scope, rewrite) if joined else graph
+    return replaced(graph, scope, Rule("", lambda r, n, *xs: n in joined, _joined)) if joined else graph
 
 
-def _equal(scope: Scope | None, a: int | Dim, b: int | Dim) -> bool:
-    return a is b or a == b or (scope is not None and scope.known_equal(a, b))
+def _joined(r: Rewriter, n: Node, merged: Node) -> Node:
+    assert isinstance(n.attrs, g.Axes)
+    (x,) = merged.operands
+    return r.b.reduce(n.op, x, (*n.attrs.axes[:-1], x.ndim - 2, x.ndim - 1), joined=True)
 
 
 def _free(graph: Graph, able: set[Node]) -> set[Node]:
@@ -80,7 +76,7 @@ def _merges_two(n: Node, scope: Scope | None) -> bool:
     if n.op in ("argmax", "argmin") or len(value) != merged.ndim + 1 or lanes_of(n, scope) != "row":
         return False
     same = zip((*value[:rest], value[-2] * value[-1]), merged.shape, strict=True)
-    return all(_equal(scope, a, b) for a, b in same)
+    return all(equal(scope, a, b) for a, b in same)
 
 
 def _pays(n: Node, scope: Scope | None) -> bool:
@@ -99,7 +95,7 @@ def _along_last(value: Node, scope: Scope | None) -> set[Node] | None:
     seen, todo = {value}, [value]
     while todo:
         x = todo.pop()
-        if x.op in SOURCES or x.op == "iota" or _equal(scope, x.shape[-1], 1):
+        if x.op in SOURCES or x.op == "iota" or equal(scope, x.shape[-1], 1):
             continue
         own = _along(x, scope)
         if own is None:
@@ -125,7 +121,7 @@ def _along(x: Node, scope: Scope | None) -> tuple[Node, ...] | None:
             return x.operands if a.axes[-1] == x.ndim - 1 else None
         case "reshape":
             y = x.operands[0]
-            if y.ndim and _equal(scope, y.shape[-1], x.shape[-1]):
+            if y.ndim and equal(scope, y.shape[-1], x.shape[-1]):
                 return (y,)
             return None if _is_computed_where_read(buffer_of(y)) else ()
     return None if _is_computed_where_read(x) else ()

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.ir import graph as g
-from lazyt.ir.passes.replacing import replaced
+from lazyt.ir.passes.rewriting import Rule, replaced
 from lazyt.ir.symbolic import hint, product
 from lazyt.ir.winograd import CHUNKS, PANEL, PLACES, PLANES, WINDOW
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
+    from lazyt.ir.passes.rewriting import Rewriter
     from lazyt.ir.symbolic import Scope
 
 # The cost, in multiply-adds: the products reach five sixths of the rate of a convolution's, and an element of what
@@ -37,7 +38,7 @@ def lower_winograd(graph: g.Graph, scope: Scope | None) -> g.Graph:
     """The graph with such convolutions as calls and products; the same graph if there are none."""
     if not any(_is_allowed(n) for n in graph.nodes):
         return graph
-    return replaced(graph, scope, lambda b, n, xs: _by_winograd(b, n, *xs) if _is_allowed(n) else None)
+    return replaced(graph, scope, Rule("convolve convolve_filter", lambda r, n, x, y: _is_allowed(n), _by_winograd))
 
 
 def _is_allowed(n: Node) -> bool:
@@ -50,9 +51,9 @@ def _is_allowed(n: Node) -> bool:
     return a.sizes == (WINDOW, WINDOW) and a.groups == 1 and {*a.strides, *a.dilations} == {1}
 
 
-def _by_winograd(b: Builder, n: Node, x: Node, y: Node) -> Node | None:
+def _by_winograd(r: Rewriter, n: Node, x: Node, y: Node) -> Node | None:
     """The value of the convolution n of these operands; None where another way is faster."""
-    a = n.attrs
+    a, b = n.attrs, r.b
     assert isinstance(a, g.Convolution)
     places, features = (n.shape[2:], n.shape[1]) if n.op == "convolve" else (y.shape[2:], n.shape[-1])
     extents = tuple(map(hint, places))

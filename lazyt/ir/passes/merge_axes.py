@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
 from lazyt.ir.passes.call_operands import IN_MEMORY, buffer_of, single
+from lazyt.ir.passes.rewriting import Rewriter, Rule, always, table
 from lazyt.ir.prims import ELEMENTWISE, REDUCTIONS
 from lazyt.ir.symbolic import product
 
@@ -37,12 +38,7 @@ def merge_axes(graph: g.Graph, scope: Scope | None) -> g.Graph:
     for n in graph.nodes:
         if merges_axes(n):
             m.find(n.operands[0])
-    if not m.merged:
-        return graph
-    for n in graph.nodes:
-        m.visit(n)
-    outs = [m.new[n] for n in graph.outputs]
-    return g.Graph(g.reachable(outs), outs)
+    return m.run(_RULES) if m.merged else graph
 
 
 def merges_axes(n: Node) -> bool:
@@ -57,20 +53,18 @@ def is_elementwise(n: Node) -> bool:
     return (n.op in ELEMENTWISE or n.op == "cast") and dtypes.kind(n.dtype) != "c"
 
 
-class _Merger:
+class _Merger(Rewriter):
     def __init__(self, graph: g.Graph, scope: Scope | None) -> None:
-        self.b = Builder(scope)
-        self.scope = scope
-        self.new: dict[Node, Node] = {}
+        super().__init__(graph, Builder(scope))
         self.merged: dict[Node, tuple[Groups, Shape]] = {}  # how the axes of a value are merged
         self.values: dict[Node, Node] = {}  # and the values so computed
         self.tried: set[tuple[Node, Groups]] = set()
         self.can: set[tuple[Node, Groups]] = set()
-        self.readers: dict[Node, list[Node]] = {}
+        self.around: dict[Node, list[Node]] = {}  # the elementwise readers of a value
         for n in graph.nodes:
             if is_elementwise(n):
                 for x in n.operands:
-                    self.readers.setdefault(x, []).append(n)
+                    self.around.setdefault(x, []).append(n)
 
     def find(self, x: Node) -> None:
         """Merge the axes of what the reshape x reads as x does, and of the elementwise values around it.
@@ -98,7 +92,7 @@ class _Merger:
             n = left.pop()
             if n in around:
                 around.remove(n)
-                left.extend(self.readers.get(n, ()))
+                left.extend(self.around.get(n, ()))
         self.can.update((n, groups) for n in around)
 
     def _reached(self, value: Node, wanted: Callable[[Node], bool]) -> set[Node]:
@@ -106,7 +100,7 @@ class _Merger:
         found, left = {value}, [value]
         while left:
             n = left.pop()
-            for x in (*n.operands, *self.readers.get(n, ())):
+            for x in (*n.operands, *self.around.get(n, ())):
                 if x not in found and is_elementwise(x) and wanted(x):
                     found.add(x)
                     left.append(x)
@@ -126,20 +120,12 @@ class _Merger:
             return True
         return buffer_of(x).op in IN_MEMORY
 
-    def visit(self, n: Node) -> None:
-        self.b.site = n.site
-        if n.op == "reshape":
-            self.new[n] = self.b.reshape(self.new[n.operands[0]], n.shape)
-            return
-        if n not in self.merged:
-            operands = tuple(self.new[x] for x in n.operands)
-            self.new[n] = self.b.make(n.op, operands, n.attrs, n.shape, n.dtype)
-            return
+    def merge(self, n: Node, *_: Node) -> Node:
+        """A value that is computed with merged axes, with its own."""
         groups, shape = self.merged[n]
         operands = tuple(self._read(x, groups, shape) for x in n.operands)
-        self.b.site = n.site
         self.values[n] = self.b.make(n.op, operands, n.attrs, shape, n.dtype)
-        self.new[n] = self.b.reshape(self.values[n], n.shape)
+        return self.b.reshape(self.values[n], n.shape)
 
     def _read(self, x: Node, groups: Groups, shape: Shape) -> Node:
         """x with its axes merged."""
@@ -171,7 +157,7 @@ class _Merger:
         assert isinstance(a, g.Slice | g.Pad)
         starts, steps = (a.starts, a.steps) if isinstance(a, g.Slice) else (a.lo, (1,) * x.ndim)
         return all(
-            self._equal(starts[i], 0) and steps[i] == 1 and self._equal(x.shape[i], x.operands[0].shape[i])
+            self.b.equal(starts[i], 0) and steps[i] == 1 and self.b.equal(x.shape[i], x.operands[0].shape[i])
             for group in groups
             if len(group) > 1
             for i in group
@@ -183,22 +169,19 @@ class _Merger:
         for d in new:
             first, size = at, old[at] if at < len(old) else 1
             at += 1
-            while not self._equal(size, d):
+            while not self.b.equal(size, d):
                 if at >= len(old):
                     return None
                 size = size * old[at]
                 at += 1
             found.append(tuple(range(first, at)))
-        if any(not self._equal(e, 1) for e in old[at:]) or at > len(old):
+        if any(not self.b.equal(e, 1) for e in old[at:]) or at > len(old):
             return None
         found[-1] += tuple(range(at, len(old)))
         return tuple(found)
 
-    def _equal(self, a: int | Dim, b: int | Dim) -> bool:
-        return a is b or a == b or (self.scope is not None and self.scope.known_equal(a, b))
-
     def _same_shape(self, a: Shape, b: Shape) -> bool:
-        return a == b or (len(a) == len(b) and all(map(self._equal, a, b)))
+        return a == b or (len(a) == len(b) and all(map(self.b.equal, a, b)))
 
     def _expanded(self, n: Node, groups: Groups) -> tuple[int | Dim, ...] | None:
         """The shape of an expanded operand with its axes merged: each group is expanded whole, or as it is."""
@@ -208,11 +191,17 @@ class _Merger:
             small, large = [x.shape[i] for i in group], [n.shape[i] for i in group]
             if all(isinstance(d, int) and d == 1 for d in small):
                 shape.append(1)
-            elif all(self._equal(p, q) for p, q in zip(small, large, strict=True)):
+            elif all(self.b.equal(p, q) for p, q in zip(small, large, strict=True)):
                 shape.append(product(small))
             else:
                 return None
         return tuple(shape)
+
+
+_RULES = table(
+    Rule("reshape", always, lambda m, n, x: m.b.reshape(x, n.shape)),
+    Rule("", lambda m, n, *_: n in m.merged, _Merger.merge),
+)
 
 
 def _merged(shape: Shape, groups: Groups) -> Shape:

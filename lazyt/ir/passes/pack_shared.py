@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
+from lazyt.ir.passes.rewriting import Rewriter, Rule, table
 from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
@@ -42,20 +43,21 @@ def pack_shared(graph: g.Graph, scope: Scope | None) -> g.Graph:
     shared -= {n.operands[1] for n in reads if not b.at_least(n.shape[-2], FEW + 1)}
     if not shared:
         return graph
-    new: dict[Node, Node] = {}
-    transposed: dict[Node, Node] = {}
-    for n in graph.nodes:
-        b.site = n.site
-        operands = [new[x] for x in n.operands]
-        if n.op == "matmul" and n.operands[1] in shared:
-            operands[1] = transposed[n.operands[1]]
-        new[n] = b.make(n.op, tuple(operands), n.attrs, n.shape, n.dtype)
-        if n in shared:
-            rows, cols = n.shape
-            room = b.expand_to(b.constant(0, n.dtype), (rows, PAD))
-            transposed[n] = b.slice(b.concat([new[n], room], 1), (0, 0), (rows, cols), (1, 1))
-    outs = [new[n] for n in graph.outputs]
-    return g.Graph(g.reachable(outs), outs)
+    copies: dict[Node, Node] = {}
+
+    def copied(r: Rewriter, n: Node, x: Node) -> Node:
+        matrix, (rows, cols) = r.copy(n, x), n.shape
+        room = b.expand_to(b.constant(0, n.dtype), (rows, PAD))
+        copies[n] = b.slice(b.concat([matrix, room], 1), (0, 0), (rows, cols), (1, 1))
+        return matrix
+
+    rules = table(
+        Rule("permute", lambda r, n, x: n in shared, copied),
+        Rule(
+            "matmul", lambda r, n, x, y: n.operands[1] in shared, lambda r, n, x, y: r.copy(n, x, copies[n.operands[1]])
+        ),
+    )
+    return Rewriter(graph, b).run(rules)
 
 
 def _is_transposed(x: Node) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
-from lazyt.ir.passes.replacing import replaced
+from lazyt.ir.passes.rewriting import Rule, always, replaced
 from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
+    from lazyt.ir.passes.rewriting import Rewriter
     from lazyt.ir.symbolic import Scope
 
 # Steps of a window, at most: a phase has code of its own.
@@ -48,15 +49,15 @@ def divide_short(graph: g.Graph, scope: Scope | None) -> g.Graph:
     """The graph with transposed convolutions of short rows as plain ones; the same graph if there are none."""
     if not any(n.op == "convolve_image" for n in graph.nodes):
         return graph
-    return replaced(graph, scope, lambda b, n, xs: _by_parts(b, n, *xs) if n.op == "convolve_image" else None)
+    return replaced(graph, scope, Rule("convolve_image", always, _by_parts))
 
 
-def _by_parts(b: Builder, n: Node, y: Node, w: Node) -> Node | None:
+def _by_parts(r: Rewriter, n: Node, y: Node, w: Node) -> Node | None:
     """The transposed convolution n of short rows as plain convolutions, one a phase; None where it is none.
 
     With a step s, place s * m + r - padding is the sum over j of y[m - j] * w[r + s * j].
     """
-    a = n.attrs
+    a, b = n.attrs, r.b
     assert isinstance(a, g.Convolution)
     if len(a.sizes) != 2 or a.groups > 1 or y.dtype != n.dtype or {*a.dilations} != {1} or max(a.strides) == 1:
         return None

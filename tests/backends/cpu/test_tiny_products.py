@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.ir.passes.canonicalize import MANY, TINY
+from lazyt.ir.passes.canonical_products import MANY, TINY
 from tests.support.plans import forget
 
 pytestmark = pytest.mark.usefixtures("planned")

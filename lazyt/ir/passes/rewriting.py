@@ -1,0 +1,121 @@
+"""Rewrites of a graph: tables of rules (operations, condition, function), and the walk that applies them node by node.
+
+    Rule("mul", lambda r, n, x, y: is_one(y), lambda r, n, x, y: x)    mul(x, 1)  -->  x
+
+Condition and function are given the rewriter, the node, and what its operands have become. A node becomes what the
+first rule gives that is for its operation, holds, and gives anything but None; else a copy of it over those operands.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lazyt.ir import graph as g
+from lazyt.ir.builder import Builder
+
+if TYPE_CHECKING:
+    from lazyt.ir.graph import Graph, Node
+    from lazyt.ir.symbolic import Scope
+
+
+class Rule(NamedTuple):
+    """A row of a table; `ops` has spaces between names, and "" stands for the operations without a row of their own."""
+
+    ops: str
+    holds: Callable[..., bool]
+    rewrite: Callable[..., Any]
+
+
+Rules = Mapping[str, Sequence[Rule]]
+
+
+def table(*rules: Rule) -> Rules:
+    """The rules by operation, each in the order given."""
+    found: dict[str, list[Rule]] = {}
+    for rule in rules:
+        for op in rule.ops.split() or [""]:
+            found.setdefault(op, []).append(rule)
+    return found
+
+
+def always(*_: object) -> bool:
+    return True
+
+
+class Rewriter:
+    """A graph, and what each of its nodes has become so far."""
+
+    def __init__(self, graph: Graph, b: Builder) -> None:
+        self.graph, self.b = graph, b
+        self.new: dict[Node, Node] = {}
+
+    @cached_property
+    def readers(self) -> Counter[Node]:
+        """How often each node of the graph is read, as an output too."""
+        return Counter(x for n in self.graph.nodes for x in n.operands) + Counter(self.graph.outputs)
+
+    def run(self, rules: Rules) -> Graph:
+        """The graph by the rules; the same graph where none applies."""
+        return self.written([self.new[n] for n in self.graph.outputs]) if self.walk(rules) else self.graph
+
+    def walk(self, rules: Rules) -> bool:
+        """Set what each node becomes: whether a rule applied to any."""
+        changed = False
+        for n in self.graph.nodes:
+            self.b.site = n.site
+            changed = self.write(n, rules) or changed
+        return changed
+
+    def write(self, n: Node, rules: Rules) -> bool:
+        """Set what n becomes: whether a rule applied."""
+        operands = tuple([self.new[x] for x in n.operands])
+        found = self.value(rules, n, *operands)
+        self.new[n] = self.copy(n, *operands) if found is None else found
+        return found is not None
+
+    def value(self, rules: Rules, n: Node, *operands: Any) -> Any:
+        """What the first rule gives that applies to n, of these operands; None if there is none."""
+        for rule in rules.get(n.op) or rules.get("", ()):
+            if rule.holds(self, n, *operands) and (found := rule.rewrite(self, n, *operands)) is not None:
+                return found
+        return None
+
+    def copy(self, n: Node, *operands: Node) -> Node:
+        return self.b.make(n.op, operands, n.attrs, n.shape, n.dtype)
+
+    def written(self, outputs: list[Node]) -> Graph:
+        """The new graph of these outputs."""
+        return g.Graph(g.reachable(outputs), outputs)
+
+
+class InOrder(Rewriter):
+    """A rewriter that leaves the order of nodes, and what is kept for the backward."""
+
+    def written(self, outputs: list[Node]) -> Graph:
+        alive = set(g.reachable(outputs))
+        nodes = [n for n in _in_order([self.new[n] for n in self.graph.nodes]) if n in alive]
+        return g.Graph(nodes, outputs, frozenset(self.new[n] for n in self.graph.kept), self.graph.rounded)
+
+
+def replaced(graph: Graph, scope: Scope | None, *rules: Rule) -> Graph:
+    """The graph by these rules, in its order."""
+    return InOrder(graph, Builder(scope)).run(table(*rules))
+
+
+def _in_order(nodes: Sequence[Node]) -> list[Node]:
+    """Each node behind what it is computed from, otherwise as they are given."""
+    order: dict[Node, None] = {}
+    for n in nodes:
+        stack = [n]
+        while stack:
+            x = stack[-1]
+            missing = [o for o in x.operands if o not in order]
+            if missing and x not in order:
+                stack.extend(missing)
+            else:
+                order[x] = None
+                stack.pop()
+    return list(order)
