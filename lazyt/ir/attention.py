@@ -30,7 +30,7 @@ from lazyt.ir import dtypes, graph as g
 from lazyt.ir.library_calls import register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
@@ -163,16 +163,25 @@ def on_halves(b: Builder, n: Node, operands: Sequence[Node], wide: bool = False)
 
 def before_cast(b: Builder, x: Node) -> Node | None:
     """The halves that x was cast from, moved as x is."""
+
+    def half(y: Node) -> Node | None:
+        return y.operands[0] if y.op == "cast" and y.operands[0].dtype in dtypes.HALVES else None
+
+    return under(b, x, ("permute", "reshape", "expand", "slice", "window", "pad"), half)
+
+
+def under(b: Builder, x: Node, movement: Collection[str], rewrite: Callable[[Node], Node | None]) -> Node | None:
+    """What `rewrite` gives for the value that x moves, moved as x is; None where it gives that."""
     moved = []
-    while x.op in ("permute", "reshape", "expand", "slice", "window", "pad"):
+    while x.op in movement:
         moved.append(x)
         x = x.operands[0]
-    if x.op != "cast" or x.operands[0].dtype not in dtypes.HALVES:
+    y = rewrite(x)
+    if y is None:
         return None
-    x = x.operands[0]
     for n in reversed(moved):
-        x = b.make(n.op, (x, *(b.cast(y, x.dtype) for y in n.operands[1:])), n.attrs, n.shape, x.dtype)
-    return x
+        y = b.make(n.op, (y, *(b.cast(z, y.dtype) for z in n.operands[1:])), n.attrs, n.shape, y.dtype)
+    return y
 
 
 def halved(b: Builder, x: Node, half: np.dtype) -> Node:

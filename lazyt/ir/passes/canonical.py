@@ -1,4 +1,12 @@
-"""The state of `canonicalize`: what nodes have become, complex ones as two parts; a builder of products of halves."""
+"""The state of `canonicalize`: what nodes have become, complex ones as two parts; a builder of products of halves.
+
+Movement and writes are here too: their rules are for real values, for parts, and for whole complex values that move.
+
+    scatter(x, v, i, j) at axes 0, 1  -->  scatter of rows, at position(i, j) alone (every axis before the last
+                                           that is indexed gets an index, which is its own number)
+    update(x, v), most of x           -->  select(inside, pad(v), x)          (one pass; see `_covers`)
+    movement of a complex array, all  -->  the same, of whole elements        (where nobody reads its parts)
+"""
 
 from __future__ import annotations
 
@@ -6,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, graph as g
-from lazyt.ir.attention import before_cast
+from lazyt.ir.attention import before_cast, under
 from lazyt.ir.builder import Builder
-from lazyt.ir.passes.rewriting import Rewriter
-from lazyt.ir.prims import CONVOLUTIONS
+from lazyt.ir.passes.call_operands import buffer_of
+from lazyt.ir.passes.rewriting import Rewriter, Rule, always, table
+from lazyt.ir.prims import CONVOLUTIONS, MOVEMENT
+from lazyt.ir.symbolic import hint, product
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +29,10 @@ if TYPE_CHECKING:
     from lazyt.ir.symbolic import Scope
     from lazyt.ir.target import Target
 
+    Parts = tuple[Node, ...]  # real and imaginary
 
+# So many values are looked at to find what one is made of.
+NEAR = 64
 # The operations whose products are no user's: by how their names begin.
 OF_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose")
 OF_ATTENTION = "scaled_dot_product_attention"
@@ -64,14 +77,7 @@ class OperandBuilder(Builder):
 
     def as_bfloat16(self, x: Node) -> Node:
         """x, which is no copy of a half, rounded before it is moved."""
-        moved = []
-        while x.op in ("permute", "reshape", "expand"):
-            moved.append(x)
-            x = x.operands[0]
-        x = self.cast(x, dtypes.bfloat16)
-        for n in reversed(moved):
-            x = self.make(n.op, (x,), n.attrs, n.shape, x.dtype)
-        return x
+        return under(self, x, ("permute", "reshape", "expand"), lambda y: self.cast(y, dtypes.bfloat16)) or x
 
 
 def is_complex(n: Node) -> bool:
@@ -118,6 +124,65 @@ class Canonicalizer(Rewriter):
         """The value that n has become, or several."""
         return self.new[n] if n in self.new else self.several[n]
 
+    def whole(self, n: Node) -> Node:
+        """n as one value: parts are put together where it was split."""
+        if n in self.new:
+            return self.new[n]
+        if n not in self.wholes:
+            self.wholes[n] = self._moved(n) or self.b.make("complex", self.split(n), None, n.shape, n.dtype)
+        return self.wholes[n]
+
+    def split(self, n: Node) -> Parts:
+        """n's parts; a whole complex array is read part by part."""
+        if n not in self.several:
+            x, b = self.new[n], self.b
+            if is_complex(x):
+                d = dtypes.real_of(x.dtype)
+                self.several[n] = tuple(b.make(part, (x,), None, x.shape, d) for part in ("real", "imag"))
+            else:
+                self.several[n] = x, b.expand_to(b.constant(0, x.dtype), x.shape)
+        return self.several[n]
+
+    def moved(self, n: Node, operands: tuple[Node, ...], dtype: np.dtype) -> Node:
+        """The movement n, or another operation that goes element by element, of these operands."""
+        found: Node | None = self.value(_BY_OP, n, *operands)
+        return self.b.make(n.op, operands, n.attrs, n.shape, dtype) if found is None else found
+
+    def _moved(self, n: Node) -> Node | None:
+        """n as movement of whole elements of an array that is stored; None where it is not, or is read by parts too.
+
+        A copy then moves words, and a table is not taken apart before it is read at indices.
+        """
+        if self.readers[n] > 1:
+            return None
+        chain = []
+        x = n
+        while x not in self.new and self._is_movement(x):
+            chain.append(x)
+            x = x.operands[0]
+        if x not in self.new or not is_complex(self.new[x]):
+            return None
+        found, site = self.new[x], self.b.site
+        for y in reversed(chain):
+            self.b.site = y.site  # whose index may be out of range
+            more = [self.b.constant(0, n.dtype)] if y.op == "pad" else [self.new[i] for i in y.operands[1:]]
+            found = self.moved(y, (found, *more), y.dtype)
+        self.b.site = site
+        return found
+
+    def _is_movement(self, n: Node) -> bool:
+        if n.op == "gather":
+            # NOTE: costly where others read its parts: those would be read at its indices once more.
+            return self.readers[n] == 1
+        if n.op == "pad":
+            fill = n.operands[1].attrs
+            return isinstance(fill, g.Constant) and repr(complex(fill.value)) == "0j"  # and no part is -0.0
+        if n.op == "slice" and n.dtype == dtypes.complex128:
+            # Two words that do not follow one another would be two passes over memory, their parts are one.
+            assert isinstance(n.attrs, g.Slice)
+            return n.attrs.steps[-1:] in ((), (1,))
+        return n.op in MOVEMENT and n.op != "concat"
+
     def _sized(self, x: Node, shape: g.Shape) -> Node:
         """The replacement of a value of this shape: an extent that is a number there is one here.
 
@@ -125,3 +190,81 @@ class Canonicalizer(Rewriter):
         """
         known = any(isinstance(p, int) and not isinstance(q, int) for p, q in zip(shape, x.shape, strict=True))
         return self.b.reshape(x, shape) if known else x
+
+
+def _permuted(c: Canonicalizer, n: Node, x: Node) -> Node:
+    assert isinstance(n.attrs, g.Axes)
+    return c.b.permute(x, n.attrs.axes)
+
+
+def _reshaped(c: Canonicalizer, n: Node, x: Node) -> Node:
+    inner = x.operands[0] if x.op == "reshape" else x
+    return inner if inner.shape == n.shape else c.b.make("reshape", (inner,), None, n.shape, x.dtype)
+
+
+def _covers(c: Canonicalizer, n: Node, x: Node, v: Node) -> bool:
+    """Whether an update is better computed over all of x than as a copy of x that v is then written over.
+
+    Where v is most of it that halves what is moved. Not where the copy may fall away because x, an input, is
+    overwritten in place (see donate.py): that cannot be if v is made of x.
+    """
+    assert isinstance(n.attrs, g.Slice)
+    if "cover" in c.off or any(s != 1 for s in n.attrs.steps):
+        return False
+    if 2 * hint(product(v.shape)) < hint(product(x.shape)):
+        return False
+    x = buffer_of(x)
+    return x.op != "input" or _made_of(v, x)
+
+
+def _made_of(n: Node, source: Node) -> bool:
+    """Whether `source` is among the values nearest to n that n is made from."""
+    seen: set[Node] = set()
+    todo = [n]
+    while todo and len(seen) < NEAR:
+        y = todo.pop()
+        if y is source:
+            return True
+        if y not in seen:
+            seen.add(y)
+            todo.extend(y.operands)
+    return False
+
+
+def _covered(c: Canonicalizer, n: Node, x: Node, v: Node) -> Node:
+    """update(x, v) as select(inside, pad(v), x)."""
+    b, attrs = c.b, n.attrs
+    assert isinstance(attrs, g.Slice)
+    inside = b.expand_to(b.constant(True, dtypes.bool_), v.shape)
+    there = b.pad(inside, attrs.starts, x.shape, b.constant(False, dtypes.bool_))
+    return b.select(there, b.pad(v, attrs.starts, x.shape, b.constant(0, x.dtype)), x)
+
+
+def _by_rows(c: Canonicalizer, n: Node, x: Node, v: Node, *indices: Node) -> Node:
+    """A scatter as one of rows: x as (positions, rest), v as (indices, rest)."""
+    assert isinstance(n.attrs, g.Scatter)
+    b, axes, inner = c.b, n.attrs.axes, indices[0].shape
+    last = max(axes) + 1
+    lead = [a for a in range(last) if a not in axes]
+    # Axes of v: the indices', those before the last indexed axis, the rest.
+    k = len(inner)
+    v = b.permute(v, (*range(k, k + len(lead)), *range(k), *range(k + len(lead), v.ndim)))
+    grid = tuple(x.shape[a] for a in lead) + inner
+    found: dict[int, Node] = {a: b.iota(grid, i) for i, a in enumerate(lead)}
+    for a, i in zip(axes, indices, strict=True):
+        found[a] = b.expand_to(i, grid)
+    sizes, rest = x.shape[:last], x.shape[last:]
+    at = b.position([found[a] for a in range(last)], sizes)
+    rows, values = b.reshape(x, (product(sizes), *rest)), b.reshape(v, (product(grid), *rest))
+    at = b.reshape(at, (product(grid),))
+    y = b.make("scatter", (rows, values, at), g.Scatter((0,), n.attrs.mode), (product(sizes), *rest), x.dtype)
+    return b.reshape(y, x.shape)
+
+
+MOVES = (
+    Rule("permute", always, _permuted),
+    Rule("reshape", always, _reshaped),
+    Rule("scatter", always, _by_rows),
+    Rule("update", _covers, _covered),
+)
+_BY_OP = table(*MOVES)

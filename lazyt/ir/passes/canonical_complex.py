@@ -2,7 +2,6 @@
 
     add(z, w) of complex              -->  complex(add(re z, re w), add(im z, im w))        and so on
     real(complex(a, b))               -->  a
-    movement of a complex array, all  -->  the same, of whole elements        (where nobody reads its parts)
 
 Library calls, products through BLAS and outputs take whole complex arrays.
 """
@@ -13,82 +12,21 @@ from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.passes.canonical import is_complex
-from lazyt.ir.passes.canonical_movement import moved
 from lazyt.ir.passes.rewriting import Rule, always, table
-from lazyt.ir.prims import MOVEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
-    from lazyt.ir.passes.canonical import Canonicalizer
+    from lazyt.ir.passes.canonical import Canonicalizer, Parts
 
-    Parts = tuple[Node, ...]  # real and imaginary
     Arithmetic = Callable[..., Node | Parts]
-
-
-def whole(c: Canonicalizer, n: Node) -> Node:
-    """n as one value: parts are put together where it was split."""
-    if n in c.new:
-        return c.new[n]
-    if n not in c.wholes:
-        c.wholes[n] = _moved_whole(c, n) or c.b.make("complex", _split(c, n), None, n.shape, n.dtype)
-    return c.wholes[n]
-
-
-def _moved_whole(c: Canonicalizer, n: Node) -> Node | None:
-    """n as movement of whole elements of an array that is stored; None where it is not, or is read by parts too.
-
-    A copy then moves words, and a table is not taken apart before it is read at indices.
-    """
-    if c.readers[n] > 1:
-        return None
-    chain = []
-    x = n
-    while x not in c.new and _is_movement(c, x):
-        chain.append(x)
-        x = x.operands[0]
-    if x not in c.new or not is_complex(c.new[x]):
-        return None
-    found, site = c.new[x], c.b.site
-    for y in reversed(chain):
-        c.b.site = y.site  # whose index may be out of range
-        more = [c.b.constant(0, n.dtype)] if y.op == "pad" else [c.new[i] for i in y.operands[1:]]
-        found = moved(c, y, (found, *more), y.dtype)
-    c.b.site = site
-    return found
-
-
-def _is_movement(c: Canonicalizer, n: Node) -> bool:
-    if n.op == "gather":
-        # NOTE: costly where others read its parts: those would be read at its indices once more.
-        return c.readers[n] == 1
-    if n.op == "pad":
-        fill = n.operands[1].attrs
-        return isinstance(fill, g.Constant) and repr(complex(fill.value)) == "0j"  # and no part is -0.0
-    if n.op == "slice" and n.dtype == dtypes.complex128:
-        # Two words that do not follow one another would be two passes over memory, their parts are one.
-        assert isinstance(n.attrs, g.Slice)
-        return n.attrs.steps[-1:] in ((), (1,))
-    return n.op in MOVEMENT and n.op != "concat"
-
-
-def _split(c: Canonicalizer, n: Node) -> Parts:
-    """n's parts; a whole complex array is read part by part."""
-    if n not in c.several:
-        x, b = c.new[n], c.b
-        if is_complex(x):
-            d = dtypes.real_of(x.dtype)
-            c.several[n] = tuple(b.make(part, (x,), None, x.shape, d) for part in ("real", "imag"))
-        else:
-            c.several[n] = x, b.expand_to(b.constant(0, x.dtype), x.shape)
-    return c.several[n]
 
 
 def _pairs(c: Canonicalizer, *xs: Node) -> list[Parts]:
     """The parts of operands; of a real one, twice what it has become."""
-    return [_split(c, x) if is_complex(x) else (c.new[x], c.new[x]) for x in xs]
+    return [c.split(x) if is_complex(x) else (c.new[x], c.new[x]) for x in xs]
 
 
 def _of_parts(f: Arithmetic) -> Callable[..., Node | Parts]:
@@ -140,35 +78,35 @@ def _source(c: Canonicalizer, n: Node) -> Parts:
 
 
 def _partwise(c: Canonicalizer, n: Node, *xs: Node) -> Parts:
-    return tuple(moved(c, n, parts, parts[0].dtype) for parts in zip(*_pairs(c, *xs), strict=True))
+    return tuple(c.moved(n, parts, parts[0].dtype) for parts in zip(*_pairs(c, *xs), strict=True))
 
 
 def _cast(c: Canonicalizer, n: Node, x: Node) -> Parts:
     d, b = dtypes.real_of(n.dtype), c.b
     if is_complex(x):
-        return tuple(b.cast(part, d) for part in _split(c, x))
+        return tuple(b.cast(part, d) for part in c.split(x))
     return b.cast(c.new[x], d), b.expand_to(b.constant(0, d), x.shape)
 
 
 def _is_nonzero(c: Canonicalizer, n: Node, x: Node) -> Node:
     b = c.b
     zero = b.expand_to(b.constant(0, dtypes.real_of(x.dtype)), x.shape)
-    re, im = _split(c, x)
+    re, im = c.split(x)
     return b.or_(b.ne(re, zero), b.ne(im, zero))
 
 
-RULES = (
+BY_OP = table(
     # A concatenation is stored anyhow: with its parts side by side, as whoever wants all of it does.
-    Rule("input matmul opaque item concat", always, lambda c, n, *xs: c.copy(n, *(whole(c, x) for x in xs))),
+    Rule("input matmul opaque item concat", always, lambda c, n, *xs: c.copy(n, *(c.whole(x) for x in xs))),
     Rule("stop track normalized", always, lambda c, n, x, *_: c.become(x)),
     Rule("known", always, lambda c, n, y, x: c.become(x)),
     Rule("constant scalar", always, _source),
     # What is stored under another shape: its parts are read where they lie.
-    Rule("reshape", lambda c, n, x: x in c.new, lambda c, n, x: moved(c, n, (c.new[x],), n.dtype)),
+    Rule("reshape", lambda c, n, x: x in c.new, lambda c, n, x: c.moved(n, (c.new[x],), n.dtype)),
     Rule("permute reshape expand slice pad window sum gather scatter update", always, _partwise),
     Rule("cast", lambda c, n, x: is_complex(n), _cast),
     Rule("cast", lambda c, n, x: dtypes.kind(n.dtype) == "b", _is_nonzero),
-    Rule("cast", always, lambda c, n, x: c.b.cast(_split(c, x)[0], n.dtype)),
+    Rule("cast", always, lambda c, n, x: c.b.cast(c.split(x)[0], n.dtype)),
     Rule("complex", always, lambda c, n, x, y: (c.new[x], c.new[y])),
     Rule("real", always, _of_parts(lambda b, z: z[0])),
     Rule("imag", always, _of_parts(lambda b, z: z[1])),
@@ -181,4 +119,3 @@ RULES = (
     *(Rule(op, always, _of_parts(_both(op, "and"))) for op in ("eq", "isfinite")),
     *(Rule(op, always, _of_parts(_both(op, "or"))) for op in ("ne", "isnan", "isinf")),
 )
-BY_OP = table(*RULES)

@@ -4,8 +4,8 @@
     mul(x, 1), div(x, 1)              -->  x                                  (exact for every x)
     attention, attention_gradient     -->  products, where a backend has no code for them (ir/attention.py)
 
-The other rules are in a table for each family: canonical_complex, _products, _convolutions and _movement. Of all rules
-two change values: a product or a convolution of float32 is one of bfloat16 where the program allows that, and the
+The other rules are in a table for each family: canonical_complex, canonical_products, and movement in canonical.py. Two
+rules change values: a product or a convolution of float32 is one of bfloat16 where the program allows that, and the
 weights of attention of bfloat16 are rounded.
 """
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
 from lazyt.ir.attention import by_products, is_attention
-from lazyt.ir.passes import canonical_complex, canonical_convolutions, canonical_movement, canonical_products
-from lazyt.ir.passes.canonical import Canonicalizer
+from lazyt.ir.passes import canonical_complex, canonical_products
+from lazyt.ir.passes.canonical import MOVES, Canonicalizer
 from lazyt.ir.passes.rewriting import Rule, always, table
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 def canonicalize(graph: g.Graph, scope: Scope | None, target: Target, off: frozenset[str] = frozenset()) -> g.Graph:
     """The graph of what a graph's outputs need, rewritten; off: of `cover`, `slices`, `turn` and `vectors`."""
-    c = Canonicalizer(graph, scope, target, off, canonical_complex.BY_OP)
-    c.walk(_BY_OP)
-    return c.written([canonical_complex.whole(c, n) for n in graph.outputs])
+    return Canonicalizer(graph, scope, target, off, canonical_complex.BY_OP).run(_BY_OP)
 
 
 def _is_one(n: Node) -> bool:
@@ -53,6 +51,5 @@ _BY_OP = table(
     Rule("opaque", lambda c, n, *xs: is_attention(n), _attention),
     Rule("item", lambda c, n, call: isinstance(call, tuple), lambda c, n, call: call[n.attrs.index]),
     *canonical_products.RULES,
-    *canonical_convolutions.RULES,
-    *canonical_movement.RULES,
+    *MOVES,
 )

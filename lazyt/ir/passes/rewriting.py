@@ -59,15 +59,15 @@ class Rewriter:
 
     def run(self, rules: Rules) -> Graph:
         """The graph by the rules; the same graph where none applies."""
-        return self.written([self.new[n] for n in self.graph.outputs]) if self.walk(rules) else self.graph
-
-    def walk(self, rules: Rules) -> bool:
-        """Set what each node becomes: whether a rule applied to any."""
         changed = False
         for n in self.graph.nodes:
             self.b.site = n.site
             changed = self.write(n, rules) or changed
-        return changed
+        return self.written([self.whole(n) for n in self.graph.outputs]) if changed else self.graph
+
+    def whole(self, n: Node) -> Node:
+        """The value that n has become."""
+        return self.new[n]
 
     def write(self, n: Node, rules: Rules) -> bool:
         """Set what n becomes: whether a rule applied."""
@@ -88,34 +88,10 @@ class Rewriter:
 
     def written(self, outputs: list[Node]) -> Graph:
         """The new graph of these outputs."""
-        return g.Graph(g.reachable(outputs), outputs)
-
-
-class InOrder(Rewriter):
-    """A rewriter that leaves the order of nodes, and what is kept for the backward."""
-
-    def written(self, outputs: list[Node]) -> Graph:
-        alive = set(g.reachable(outputs))
-        nodes = [n for n in _in_order([self.new[n] for n in self.graph.nodes]) if n in alive]
-        return g.Graph(nodes, outputs, frozenset(self.new[n] for n in self.graph.kept), self.graph.rounded)
+        kept = frozenset(self.new[n] for n in self.graph.kept)
+        return g.Graph(g.reachable(outputs), outputs, kept, self.graph.rounded)
 
 
 def replaced(graph: Graph, scope: Scope | None, *rules: Rule) -> Graph:
-    """The graph by these rules, in its order."""
-    return InOrder(graph, Builder(scope)).run(table(*rules))
-
-
-def _in_order(nodes: Sequence[Node]) -> list[Node]:
-    """Each node behind what it is computed from, otherwise as they are given."""
-    order: dict[Node, None] = {}
-    for n in nodes:
-        stack = [n]
-        while stack:
-            x = stack[-1]
-            missing = [o for o in x.operands if o not in order]
-            if missing and x not in order:
-                stack.extend(missing)
-            else:
-                order[x] = None
-                stack.pop()
-    return list(order)
+    """The graph by these rules; the same graph where none applies."""
+    return Rewriter(graph, Builder(scope)).run(table(*rules))
