@@ -15,14 +15,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from lazyt.ir import dtypes, graph as g
-from lazyt.ir.builder import Builder
-from lazyt.ir.passes.rewriting import Rewriter, Rule, table
+from lazyt.ir.passes.rewriting import Rule, replaced
 from lazyt.ir.passes.saved_values import carries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lazyt.ir.graph import Graph, Node
+    from lazyt.ir.passes.rewriting import Rewriter
     from lazyt.ir.symbolic import Scope
 
 # A factor of more operations is not written again.
@@ -46,10 +46,8 @@ ONE = Slope("", (), None, frozenset(), False, 0)
 def factor_slopes(graph: Graph, scope: Scope | None, at_hand: Callable[[Node], bool]) -> Graph:
     """The graph with one slope for each pull-back of elements. at_hand: arrays that are not kept."""
     ends = _ends(graph, at_hand)
-    if not ends:
-        return graph
     rule = Rule("", lambda r, n, *_: n in ends, lambda r, n, *_: _factored(r, n, *ends[n]))
-    return Rewriter(graph, Builder(scope)).run(table(rule))
+    return replaced(graph, scope, rule) if ends else graph
 
 
 def _ends(graph: Graph, at_hand: Callable[[Node], bool]) -> dict[Node, tuple[Node, Slope]]:

@@ -12,11 +12,13 @@ are the same.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
 from lazyt.ir.passes.call_operands import IN_MEMORY, buffer_of, single
+from lazyt.ir.passes.index_maps import equal
 from lazyt.ir.passes.rewriting import Rewriter, Rule, always, table
 from lazyt.ir.prims import ELEMENTWISE, REDUCTIONS
 from lazyt.ir.symbolic import product
@@ -56,6 +58,7 @@ def is_elementwise(n: Node) -> bool:
 class _Merger(Rewriter):
     def __init__(self, graph: g.Graph, scope: Scope | None) -> None:
         super().__init__(graph, Builder(scope))
+        self._equal = partial(equal, scope)
         self.merged: dict[Node, tuple[Groups, Shape]] = {}  # how the axes of a value are merged
         self.values: dict[Node, Node] = {}  # and the values so computed
         self.tried: set[tuple[Node, Groups]] = set()
@@ -157,7 +160,7 @@ class _Merger(Rewriter):
         assert isinstance(a, g.Slice | g.Pad)
         starts, steps = (a.starts, a.steps) if isinstance(a, g.Slice) else (a.lo, (1,) * x.ndim)
         return all(
-            self.b.equal(starts[i], 0) and steps[i] == 1 and self.b.equal(x.shape[i], x.operands[0].shape[i])
+            self._equal(starts[i], 0) and steps[i] == 1 and self._equal(x.shape[i], x.operands[0].shape[i])
             for group in groups
             if len(group) > 1
             for i in group
@@ -169,19 +172,19 @@ class _Merger(Rewriter):
         for d in new:
             first, size = at, old[at] if at < len(old) else 1
             at += 1
-            while not self.b.equal(size, d):
+            while not self._equal(size, d):
                 if at >= len(old):
                     return None
                 size = size * old[at]
                 at += 1
             found.append(tuple(range(first, at)))
-        if any(not self.b.equal(e, 1) for e in old[at:]) or at > len(old):
+        if any(not self._equal(e, 1) for e in old[at:]) or at > len(old):
             return None
         found[-1] += tuple(range(at, len(old)))
         return tuple(found)
 
     def _same_shape(self, a: Shape, b: Shape) -> bool:
-        return a == b or (len(a) == len(b) and all(map(self.b.equal, a, b)))
+        return a == b or (len(a) == len(b) and all(map(self._equal, a, b)))
 
     def _expanded(self, n: Node, groups: Groups) -> tuple[int | Dim, ...] | None:
         """The shape of an expanded operand with its axes merged: each group is expanded whole, or as it is."""
@@ -191,7 +194,7 @@ class _Merger(Rewriter):
             small, large = [x.shape[i] for i in group], [n.shape[i] for i in group]
             if all(isinstance(d, int) and d == 1 for d in small):
                 shape.append(1)
-            elif all(self.b.equal(p, q) for p, q in zip(small, large, strict=True)):
+            elif all(self._equal(p, q) for p, q in zip(small, large, strict=True)):
                 shape.append(product(small))
             else:
                 return None

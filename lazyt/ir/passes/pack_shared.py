@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
-from lazyt.ir.passes.rewriting import Rewriter, Rule, table
+from lazyt.ir.passes.rewriting import Rewriter, Rule, always, table
 from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
@@ -51,13 +51,12 @@ def pack_shared(graph: g.Graph, scope: Scope | None) -> g.Graph:
         copies[n] = b.slice(b.concat([matrix, room], 1), (0, 0), (rows, cols), (1, 1))
         return matrix
 
-    rules = table(
-        Rule("permute", lambda r, n, x: n in shared, copied),
-        Rule(
-            "matmul", lambda r, n, x, y: n.operands[1] in shared, lambda r, n, x, y: r.copy(n, x, copies[n.operands[1]])
-        ),
+    def of_copy(r: Rewriter, n: Node, x: Node, y: Node) -> Node:
+        return r.copy(n, x, copies.get(n.operands[1], y))
+
+    return Rewriter(graph, b).run(
+        table(Rule("permute", lambda r, n, x: n in shared, copied), Rule("matmul", always, of_copy))
     )
-    return Rewriter(graph, b).run(rules)
 
 
 def _is_transposed(x: Node) -> bool:
