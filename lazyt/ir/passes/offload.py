@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.ir import dtypes, graph as g
 from lazyt.ir.library_calls import TO_DEVICE, TO_HOST
 from lazyt.ir.passes.call_operands import bytes_hint, is_move, is_on_host
 
@@ -47,11 +46,6 @@ def moved(b: Builder, x: Node, site: Any, back: Any) -> Callable[[], Node]:
         return b.opaque(TO_DEVICE, (there,), (), [(x.shape, x.dtype)])[0]
 
     return fetch
-
-
-def call_of(fn: str, x: Node) -> tuple[str, tuple[Node, ...], g.Opaque, g.Shape, Any]:
-    """The operation, operands, attributes, shape and dtype of a move of x."""
-    return "opaque", (x,), g.Opaque(fn, (), ((x.shape, x.dtype),)), (), dtypes.bool_
 
 
 def _move(region: Sequence[Launch]) -> Node | None:

@@ -17,10 +17,11 @@ may fail (an index that is data), what has an effect, and library calls other th
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
+from lazyt.ir.builder import Builder
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.library_calls import TO_DEVICE, TO_HOST
 from lazyt.ir.passes.call_operands import buffer_of, bytes_hint
@@ -28,8 +29,9 @@ from lazyt.ir.passes.checkpoint_search import solve
 from lazyt.ir.passes.checkpointing import Problem, Value
 from lazyt.ir.passes.fuse import fuse
 from lazyt.ir.passes.moments import Held, ends_of_steps, moments
-from lazyt.ir.passes.offload import LEAST, NANOSECONDS, call_of
+from lazyt.ir.passes.offload import LEAST, NANOSECONDS
 from lazyt.ir.passes.recomputation import Again, Choice, Wish
+from lazyt.ir.passes.rewriting import Rewriter, Rule, always, table
 from lazyt.ir.passes.saved_values import SavedValue, Sides, saved_values, stored_operands
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, SOURCES
 from lazyt.ir.symbolic import hint, product
@@ -66,7 +68,7 @@ def recompute(p: Program, wish: Wish, target: Target) -> Program:
     lost = {n for i, n in enumerate(model.vertices) if i not in keep and n not in moved}
     if not lost and not moved:
         return replace(p, choice=Choice(model.problem, keep, held=held, numbers=numbers))
-    graph, held, numbers = _Rewriter(p.graph, stored, sides, lost, numbers, held.kept, moved).run()
+    graph, held, numbers = _Recomputer(p.graph, stored, sides, lost, numbers, held.kept, moved).result()
     values = dict(zip(model.vertices, model.problem.values, strict=True))
     asked = {model.vertices[i] for i in model.asked | model.pressed}
     again = tuple(Again(s, values[s.node].cost, s.node in asked) for s in saved if s.node in lost)
@@ -218,21 +220,20 @@ def _nanoseconds(n: Node) -> float:
     return REDUCED * hint(product(n.operands[0].shape)) / OPERATIONS if n.operands else 0.0
 
 
-class _Rewriter:
+class _Recomputer(Rewriter):
     """Writes the graph again, with copies of the values that are not kept."""
 
     def __init__(
         self, graph: Graph, stored: set[Node], sides: Sides, lost: set[Node], numbers: Mapping[Node, int],
         ends: frozenset[Node], moved: set[Node],
     ) -> None:  # fmt: skip
+        super().__init__(graph, Builder(share=False))  # NOTE: a copy is never shared with the original.
         self.ends = ends  # they are stored, and so are copies of them
-        self.graph, self.stored, self.sides, self.lost = graph, stored, sides, lost
+        self.stored, self.sides = stored, sides
         self.moved = moved  # what comes back from the host
         self.there: dict[Node, Node] = {}  # these in the host's memory
         self.numbers = dict(numbers)
-        self.new: dict[Node, Node] = {}  # a node -> what stands for it in the new graph
         self.copies: dict[Node, Node] = {}
-        self.nodes: list[Node] = []
         self.kept: set[Node] = set()
         self.late: set[Node] = set()
         # Forward nodes that cannot be read in the backward: they are lost or moved, or computed from such.
@@ -244,49 +245,40 @@ class _Rewriter:
                 if n in lost or n in moved or (through and any(x in self.gone for x in n.operands)):
                     self.gone.add(n)
 
-    def run(self) -> tuple[Graph, Held, dict[Node, int]]:
+    def result(self) -> tuple[Graph, Held, dict[Node, int]]:
         """The graph, what fusion is to know of it, and the numbers of its nodes."""
-        for n in self.graph.nodes:
-            if n in self.sides.backward:
-                xs = tuple(self._read(x) for x in n.operands)
-                self.new[n] = self._add(n, xs, n.site, n)
-                self.late.add(self.new[n])
-            else:
-                xs = tuple(self.new[x] for x in n.operands)
-                # NOTE: nothing has changed yet before the first node of a backward, or the first that moves.
-                as_it_was = not self.late and not self.there
-                self.new[n] = n if as_it_was else self._add(n, xs, n.site, n)
-                if as_it_was:
-                    self.nodes.append(n)
-                if n in self.moved:
-                    self.there[n] = self._move(TO_HOST, self.new[n], n.site, n)
-        outputs = [self.new[n] for n in self.graph.outputs]
-        packed = frozenset(self.new[n] for n in self.graph.kept)
-        graph = Graph(g.reachable(outputs), outputs, packed, self.graph.rounded)
+        graph = self.run(_RULES)
         alive = {*graph.nodes}
         self.kept.update(x for n in self.ends for x in (self.new[n], self.copies.get(n)) if x in alive)
         copies = frozenset(self.copies.values())
         held = Held(frozenset(self.kept), frozenset(self.late), copies, moments(graph, self.late - copies))
         return graph, held, self.numbers
 
-    def _add(self, n: Node, operands: tuple[Node, ...], site: object, of: Node) -> Node:
-        """A node like n, at the end of the new graph."""
-        return self._made(n.op, operands, n.attrs, n.shape, n.dtype, site, of)
-
-    def _made(
-        self, op: str, operands: tuple[Node, ...], attrs: Any, shape: g.Shape, dtype: Any, site: object, of: Node
-    ) -> Node:  # fmt: skip
-        serial = self.nodes[-1].serial + 1 if self.nodes else 0
-        made = Node(op, operands, attrs, shape, dtype, serial, site)
-        self.nodes.append(made)
-        self.numbers[made] = self.numbers[of]
+    def backward(self, n: Node, *_: Node) -> Node:
+        """A node of the backward, of what it reads there."""
+        operands = [self._read(x) for x in n.operands]
+        self.b.site = n.site
+        made = self.copy(n, *operands)
+        self.late.add(made)
         return made
 
-    def _move(self, fn: str, x: Node, site: object, of: Node) -> Node:
+    def forward(self, n: Node, *operands: Node) -> Node:
+        """A node of the forward as it is, and in the host's memory too where it moves."""
+        made = self.copy(n, *operands)
+        if n in self.moved:
+            self.there[n] = self._move(TO_HOST, made, n)
+        return made
+
+    def copy(self, n: Node, *operands: Node) -> Node:
+        made = super().copy(n, *operands)
+        self.numbers[made] = self.numbers[n]
+        return made
+
+    def _move(self, fn: str, x: Node, of: Node) -> Node:
         """x on the other side."""
-        op, operands, attrs, shape, dtype = call_of(fn, x)
-        call = self._made(op, operands, attrs, shape, dtype, site, of)
-        return self._made("item", (call,), g.Item(0), x.shape, x.dtype, site, of)
+        (item,) = self.b.opaque(fn, (x,), (), [(x.shape, x.dtype)])
+        self.numbers[item] = self.numbers[item.operands[0]] = self.numbers[of]
+        return item
 
     def _read(self, x: Node) -> Node:
         """What the backward reads for x."""
@@ -307,17 +299,17 @@ class _Rewriter:
         return self.copies[x]
 
     def _copy(self, n: Node) -> None:
-        site = g.Origin(n.site.name, n.site.site, True, n.site.step, True) if isinstance(n.site, g.Origin) else n.site
+        site = n.site
+        self.b.site = g.Origin(site.name, site.site, True, site.step, True) if isinstance(site, g.Origin) else site
         if n in self.moved:
-            back = self.copies[n] = self._move(TO_DEVICE, self.there[n], site, n)
+            back = self.copies[n] = self._move(TO_DEVICE, self.there[n], n)
             self.late.update((back, back.operands[0]))
             return
         for y in n.operands:
             if y not in self.gone:
                 self._keep(y)
-        xs = tuple(self.copies[y] if y in self.gone else self.new[y] for y in n.operands)
-        made = self.copies[n] = self._add(n, xs, site, n)
-        self.late.add(made)
+        self.copies[n] = self.copy(n, *(self.copies[y] if y in self.gone else self.new[y] for y in n.operands))
+        self.late.add(self.copies[n])
 
     def _keep(self, x: Node) -> None:
         """The stored values of the forward that x is computed from stay stored."""
@@ -326,3 +318,8 @@ class _Rewriter:
         base = buffer_of(x)
         if base in self.stored and base.op not in (*SOURCES, "opaque"):
             self.kept.add(self.new[base])
+
+
+_RULES = table(
+    Rule("", lambda r, n, *_: n in r.sides.backward, _Recomputer.backward), Rule("", always, _Recomputer.forward)
+)
