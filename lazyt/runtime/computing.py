@@ -12,7 +12,8 @@ from lazyt.autograd.saved_segment import Segment, graphs_of, make_segment
 from lazyt.backends.common.commit_flag import Receipt
 from lazyt.errors import OutOfMemory, failed_to_plan, relocate
 from lazyt.runtime.first_run import Stepwise
-from lazyt.runtime.plan_cache import Plan, find_plan, is_shown
+from lazyt.runtime.plan import Plan
+from lazyt.runtime.plan_cache import find_plan, is_shown
 from lazyt.runtime.replay import ENQUEUE, counters, sites_of
 from lazyt.runtime.subprograms import partition
 from lazyt.runtime.sync_report import SyncReport

@@ -15,7 +15,8 @@ from lazyt.backends.interface import Run
 from lazyt.backends.registry import backends
 from lazyt.runtime.chain import Part
 from lazyt.runtime.partition import Partition
-from lazyt.runtime.plan_cache import Plan, find_plan, names
+from lazyt.runtime.plan import Plan, names
+from lazyt.runtime.plan_cache import find_plan
 from lazyt.runtime.subprograms import partition
 
 if TYPE_CHECKING:
