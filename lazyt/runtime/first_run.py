@@ -1,5 +1,5 @@
-"""The first run of a small program: each step by itself, interpreted or through a plan of its own; the same bits, but
-for products with a vector, which a plan of several steps may add up as it computes what it multiplies.
+"""First run of a small program, step by step: each step is interpreted or runs by a plan of its own. Bits are those of
+later runs, except for products with a vector, which a fused plan may sum in another order.
 
 Planning a program whole costs hundreds of microseconds a step, which a REPL or a test suite pays for programs that
 never come again. A step's plan is found by its operation, attributes, and the dtypes and ranks of its operands, so
@@ -26,7 +26,7 @@ from lazyt.ir import dtypes, graph as g
 from lazyt.ops.arithmetic import MULTIPLY
 from lazyt.ops.definition import PRODUCT
 from lazyt.runtime import memory
-from lazyt.runtime.plan import Plan, build
+from lazyt.runtime.plan import Plan, build, values_of
 from lazyt.tracing.program import ASSIGN, INPUT, MODE, Builder, Program, Slot, kind_of
 from lazyt.tracing.shape_inference import form_of
 from lazyt.tracing.tensor_state import Data
@@ -42,16 +42,16 @@ else:
 
 Extents = tuple[int, ...]
 Array = np.ndarray[Any, Any]
-Value = Data | Array  # an array: NumPy computed it, and no kernel has asked for it
+Value = Data | Array  # an array: a result of NumPy that no kernel has read
 MAX_KINDS = 4096
-# A kind of step is interpreted so often before it is compiled: NumPy takes 8 us more than code, a plan 2 to 20 ms.
+# Interpreted runs of a kind of step before it is compiled: NumPy takes 8 us more than code, a plan 2 to 20 ms.
 INTERPRETED = 256
-# Forms of a kind that are kept.
+# Number of forms that a kind keeps.
 MAX_FORMS = 16
 
 
 class Kind(list[Plan]):
-    """The plans of such steps; how often they were interpreted, and what they are written as on some extents."""
+    """The plans of equal steps, the number of their interpreted runs, and their primitives at some extents."""
 
     __slots__ = ("forms", "interpreted", "program")
 
@@ -62,25 +62,25 @@ class Kind(list[Plan]):
         self.program: Program | None = None
 
     def find(self, extents: Extents) -> Plan | None:
-        """A plan for such extents, if there is one."""
+        """A plan whose guards hold at these extents, or None."""
         for plan in self:
             if plan.holds(extents):
                 return plan
         return None
 
     def made(self, s: Step, operands: dict[Slot, Data], extents: Extents, scalars: Sequence[Any]) -> Plan:
-        """A new plan for such extents."""
+        """Makes a plan for these extents."""
         if self.program is None:
             self.program = _alone(s, operands)
         end = self.program.end
-        end.site = s.site  # which an error of planning names
+        end.site = s.site  # named by an error of planning
         plan = build(self.program, extents, end.slots, scalars, False, settle=False)
         plan.compile(extents, scalars)
         self.append(plan)
         return plan
 
     def form(self, s: Step, operands: Sequence[Any], extents: Extents, scalars: Sequence[Any]) -> Form:
-        """What the step is written as, over ints."""
+        """The primitives of a step at these extents."""
         offsets = tuple(scalars[s.n_weak :]) if "offsets" in s.info else None
         form = self.forms.get((extents, offsets))
         if form is None:
@@ -94,7 +94,7 @@ class Kind(list[Plan]):
     def interpret(
         self, s: Step, operands: Sequence[Any], extents: Extents, scalars: Sequence[Any]
     ) -> list[Value] | None:  # fmt: skip
-        """The results of a step by NumPy; None where a plan is better: not every bit is certain, or it comes often.
+        """The results of a step by NumPy; None where some bits may differ from a plan's, or a plan pays.
 
         operands: of each a value, or the type of a scalar.
         """
@@ -107,7 +107,7 @@ class Kind(list[Plan]):
         try:
             values = form.values([memory.as_array(x) if type(x) is Data else x for x in operands], scalars)
         except Exception as e:
-            # What is the user's mistake a plan raises in its own words.
+            # NOTE: a plan raises the same mistake of the user in its own words.
             if settings["strict"] and is_ours(e):
                 raise
             return None
@@ -116,7 +116,7 @@ class Kind(list[Plan]):
 
 
 def _alone(s: Step, operands: dict[Slot, Data]) -> Program:
-    """The program of one step, of which no gradients are asked: its plans are the same with them."""
+    """The program of one step, without gradients: its plans do not depend on them."""
     made = Builder(s.mode.computing, s.device)
     for x, d in operands.items():
         made.input((d.dtype, len(d.shape), 0, -1, s.device), x)
@@ -140,12 +140,12 @@ def _kind(key: tuple[Any, ...]) -> Kind:
 
 
 def forget() -> None:
-    """Drop the plans of single steps."""
+    """Drops the plans of single steps."""
     _kinds.clear()
 
 
 def _result(n: Node, values: dict[Node, Any], inputs: Sequence[Any]) -> Value:
-    """A result of what was interpreted; an operand under its own or another shape is that, as in a plan."""
+    """A result of the interpreter; a reshaped operand shares the operand's memory, as in a plan."""
     base = n
     while base.op == "reshape":
         base = base.operands[0]
@@ -157,7 +157,7 @@ def _result(n: Node, values: dict[Node, Any], inputs: Sequence[Any]) -> Value:
 
 
 def _in_memory(x: Value) -> Data:
-    """A value in memory of the pool's."""
+    """A value in memory of the backend's pool."""
     if isinstance(x, Data):
         return x
     try:
@@ -167,7 +167,7 @@ def _in_memory(x: Value) -> Data:
 
 
 def runs_stepwise(steps: Sequence[Step]) -> bool:
-    """Whether each step can run alone, on devices that allow it: none writes a backward's graph.
+    """Whether each step can run alone: devices allow it, and none is an expanded one (a backward, a transform).
 
     Nor is one a product that may read float32 copies of halves: a plan of both reads the halves, with other bits.
     """
@@ -188,14 +188,14 @@ def _is_product(s: Step) -> bool:
 
 
 def _widens(s: Step) -> bool:
-    """Whether a step gives a half as float32."""
+    """Whether a step gives float32 of a half."""
     if all(x.dtype != dtypes.float32 for x in s.slots):
         return False
     return any(isinstance(x, Slot) and x.dtype in dtypes.HALVES for x in s.operands)
 
 
 def is_single(steps: Sequence[Step]) -> bool:
-    """Whether a program is one operation of one kernel, which code has to compute: its own plan is then the fused one.
+    """Whether a program is one operation of one compiled kernel, so that its own plan is the fused one.
 
     Not where the plan of such a step is there already: that runs at once.
     """
@@ -204,7 +204,7 @@ def is_single(steps: Sequence[Step]) -> bool:
         return False
     s = computing[0]
     if "ints" in s.info or "offsets" in s.info:
-        return False  # kernels are shared by all sizes and positions, as single steps' plans are by all programs
+        return False  # the plan of a single step serves all sizes and positions, and all programs
     if _kinds.get(_key(s, [x for x in s.operands if isinstance(x, Slot)])):
         return False
     form = form_of(s, [(x.dtype, x.shape) if isinstance(x, Slot) else x for x in s.operands], None, None)
@@ -212,7 +212,7 @@ def is_single(steps: Sequence[Step]) -> bool:
 
 
 def _key(s: Step, values: Sequence[Slot | Value]) -> tuple[Any, ...]:
-    """What the plans of a step are kept under, by what is given as its operands that are no scalars."""
+    """Key of a kind of step; values: its operands that are no scalars."""
     seen: dict[Slot, int] = {}
     parts: list[Any] = []
     given = iter(values)
@@ -226,7 +226,7 @@ def _key(s: Step, values: Sequence[Slot | Value]) -> tuple[Any, ...]:
 
 
 class Stepwise:
-    """One run of a program, step by step; `build` makes the plan of one operation a kernel, to be looked at."""
+    """A run of a program, step by step; `build` makes an unfused plan of it for inspection."""
 
     fused = False
     asynchronous = False
@@ -241,13 +241,13 @@ class Stepwise:
         self._plan: Plan | None = None
 
     def whole(self) -> Plan:
-        """The plan of the program, a kernel for each operation, to look at; it has no machine code."""
+        """The unfused plan of the program for inspection, without machine code."""
         if self._plan is None:
             self._plan = self.build()
         return self._plan
 
     def take_compiles(self) -> tuple[int, float]:
-        """Kernels compiled for this run since the last call, and how long that took."""
+        """Number of kernels compiled since the last call, and the seconds that took."""
         out, self._compiles = self._compiles, (0, 0.0)
         return out
 
@@ -255,7 +255,7 @@ class Stepwise:
         self, extents: Extents, scalars: Sequence[Any], inputs: Sequence[Data], want: Sequence[Slot],
         receipt: Receipt | None = None,
     ) -> list[Data]:  # fmt: skip
-        """The values of `want`; no leaf is overwritten."""
+        """Computes the values of `want`; overwrites no input."""
         values: dict[Slot, Value] = {}
         last = self._last_uses(want)
         n_inputs = 0
@@ -283,7 +283,7 @@ class Stepwise:
         return [values[x] for x in want]  # type: ignore[misc]
 
     def _last_uses(self, want: Sequence[Slot]) -> dict[Step, list[Slot]]:
-        """The steps that are needed, each with the values that nothing needs after it."""
+        """The needed steps, each with the values that no later step reads."""
         kept, needed = set(want), {s.step for s in want}
         last: dict[Step, list[Slot]] = {}
         for s in reversed(self.steps):
@@ -324,9 +324,9 @@ class Stepwise:
         self._compiles = (self._compiles[0] + compiles, self._compiles[1] + seconds)
         self.kernels += plan.kernels
         self.launches += plan.launches
-        assert kind.program is not None, "its plans are of that"
+        read = [*arrays.values()]
         try:
-            results = plan.run(own, more, [*arrays.values()], kind.program.end.slots)
+            results = values_of(plan.recipe(own), plan.executable.run(own, more, read), read)
         except Exception as e:
             relocate(e, lambda: [*repeat(None, len(arrays)), s.site])
             raise

@@ -44,26 +44,26 @@ else:
 
 Extents = tuple[int, ...]
 Wanted = tuple[tuple[int, int], ...]
-# Plans of one program for different wishes have the passes up to this one in common.
+# Last pass whose result is shared by the plans tried for different memory budgets.
 SHARED = "pack_shared"
-# (same as an earlier one, input, output's position, shape, dtype) of each result; -1 where it is none.
+# For each result (index of an equal earlier result, index of an input, index of a buffer, shape, dtype); -1: none.
 Recipe = list[tuple[int, int, int, Extents, "np.dtype"]]
 
 
 def names(want: Sequence[Slot]) -> Wanted:
-    """Slots by their position in the trace, which does not depend on who recorded it."""
+    """Slots by their place in the program, equal for all traces of equal programs."""
     return tuple((s.step.index, s.k) for s in want)
 
 
 def guards_hold(guards: Sequence[Any]) -> Callable[[Extents], bool]:
-    """The test of guards on a trace's extents."""
+    """Compiles guards to a predicate over the extents of a trace."""
     function = extent_source.Function("s")
     function.require(guards, "False")
     return function.compiled("True", "guards")
 
 
 def recipe_of(graph: Graph, sched: Schedule, exe: Executable, bound: Bound) -> Recipe:
-    """How each output comes about: the same as another, an input, or a buffer of the plan's; shape and dtype."""
+    """Maps each output to an earlier output, an input or a buffer of the plan, with shape and dtype."""
     made: dict[tuple[Any, Extents], int] = {}
     recipe: Recipe = []
     outputs = {n: i for i, n in enumerate(exe.outputs)}
@@ -76,7 +76,7 @@ def recipe_of(graph: Graph, sched: Schedule, exe: Executable, bound: Bound) -> R
 
 
 def values_of(recipe: Recipe, buffers: Sequence[Any], inputs: Sequence[Data]) -> list[Data]:
-    """The outputs of a run, by its recipe."""
+    """Makes the outputs of a run from its buffers and inputs."""
     values: list[Data] = []
     for same, at, output, shape, dtype in recipe:
         if same >= 0:
@@ -86,7 +86,7 @@ def values_of(recipe: Recipe, buffers: Sequence[Any], inputs: Sequence[Data]) ->
             values.append(d if d.shape == shape else Data(d.buffer, shape, dtype))
         else:
             b = buffers[output]
-            if type(b) is Data:  # overwritten with the result: nobody else held it
+            if type(b) is Data:  # an input that was overwritten with the result
                 values.append(b if b.shape == shape else Data(b.buffer, shape, dtype))
             else:
                 values.append(Data(b, shape, dtype))
@@ -94,7 +94,7 @@ def values_of(recipe: Recipe, buffers: Sequence[Any], inputs: Sequence[Data]) ->
 
 
 def options_for(device: str, fused: bool, settle: bool = False, prefetch: bool = False) -> Options:
-    """How programs are compiled for a device, by what it can do and LAZYT_DEBUG; prefetch: compiling begins at once."""
+    """The options of the passes for a device and LAZYT_DEBUG; prefetch: compile calls in the background."""
     backend = backends[device]
     off = frozenset(flag for flag, on in settings.items() if not on)
     early = backend.prefetch if prefetch and not settings["interpret"] else None
@@ -102,34 +102,34 @@ def options_for(device: str, fused: bool, settle: bool = False, prefetch: bool =
     return programs.Options(target, fused, settle, settings["verify"], off, early, checked=settings["strict"])
 
 
-# The plans for other devices than the host's, wherever they are kept: they end with their backend.
+# All plans for devices other than the host: they end when their backend is removed.
 elsewhere: WeakSet[Plan] = WeakSet()
 
 
 def _never(tr: Trace, cause: str, site: Site) -> bool:
-    """`Again.run` of a plan whose backend is gone."""
+    """`Again.run` of a plan whose backend was removed."""
     return False
 
 
 class Plan:
-    """How to compute some values of a program; valid for every trace whose extents satisfy its guards."""
+    """Schedule and executable for some values of a program, valid for all extents that satisfy its guards."""
 
-    from_disk = False  # whether another process made it
+    from_disk = False  # whether it was read from disk
     asynchronous = False  # see `Target`
-    parts = 0  # the parts of a long trace that it computes, one after another (see linked_parts.py)
+    parts = 0  # number of parts that it computes one after another (see linked_parts.py)
 
     def __init__(
         self, low: Lowered, want: Sequence[Slot], fused: bool, prefetch: bool = False, wish: Wish | None = None,
         begun: Begun | None = None, later: Later | None = None, settle: bool = True,
     ) -> None:  # fmt: skip
-        """prefetch: compiling begins at once, in the background, because the plan will run as soon as it is made.
+        """prefetch: compile calls in the background while the passes run, because the plan will run at once.
 
-        settle: whether it counts as fused where fusion would divide the program in the same way.
+        settle: mark an unfused plan as fused where fusion would divide the program in the same way.
         later: what a later backward goes through; behind the wanted values, the plan then computes `residuals`.
         """
         self.wanted: Wanted = names(want)
         self.device = want[0].step.device
-        # NOTE: a program without anything to fuse is not planned again when it comes again.
+        # NOTE: so a program without anything to fuse is not planned a second time.
         settle = settle and not fused and settings["fuse"] and settings["tiers"]
         options = replace(options_for(self.device, fused, settle, prefetch), wish=wish)
         self.later = None if later is None else later.name
@@ -151,7 +151,7 @@ class Plan:
 
     @classmethod
     def stored(cls, found: Stored, want: Sequence[Slot], later: Later | None = None) -> Plan:
-        """The plan that was kept on disk."""
+        """Makes a plan from a stored one."""
         plan = object.__new__(cls)
         plan.wanted, plan.device = names(want), want[0].step.device
         plan.from_disk, plan.choice, plan.residuals = True, None, found.residuals
@@ -162,7 +162,7 @@ class Plan:
         return plan
 
     def _use(self, schedule: Schedule, division: Fused, fused: bool) -> None:
-        """Set what depends on the result of the passes."""
+        """Sets the attributes that depend on the result of the passes."""
         self.graph, self.schedule, self.division, self.fused = schedule.graph, schedule, division, fused
         backend = backends[self.device]
         can = backend.capabilities(self.device)
@@ -170,39 +170,39 @@ class Plan:
         self.executable: Executable = backend.compile(self.schedule, self.device)
         self._compiles = (0, 0.0)
         self.recipes: dict[tuple[int, ...], Recipe] = {}
-        self.last_recipe: Any = None, None  # of the extents met last (a trace has the same object each time)
+        self.last_recipe: Any = None, None  # by the identity of the extents
         self.kernels = sum(1 for c in self.schedule.launches if getattr(c, "phase_of", None) is None)
         self.launches = len(self.schedule.regions)
         self.runs = 0
-        # What the tries of threads remember to run again, where the backend may be removed.
-        self.replays: WeakSet[Any] | None = None  # of `replay.Again`
+        # Replays of syncs (`replay.Again`) that run this plan, for backends that may be removed.
+        self.replays: WeakSet[Any] | None = None
         if self.device != HOST:
             self.replays = WeakSet()
             elsewhere.add(self)
 
     def end(self) -> None:
-        """It runs no more: who has it looks for another."""
+        """Makes it unusable: lookups and replays find another plan."""
         self.fused, self.holds = False, lambda extents: False
         for again in self.replays or ():
             again.run = _never
 
     def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
-        """Have the machine code of every kernel, unless the interpreter runs in their place."""
+        """Compiles the machine code of every kernel; nothing where the interpreter runs."""
         if settings["interpret"]:
             return
         self.executable.compile(extents, scalars)
         self._compiles = (self.executable.compiles, self.executable.compile_time)
 
     def ran(self, extents: tuple[int, ...]) -> list[tuple[Plan, tuple[int, ...]]]:
-        """The plans that a run for these extents is of, with theirs: this one."""
+        """The plans that a run for these extents consists of, with their extents: this one."""
         return [(self, extents)]
 
     def whole(self) -> Plan:
-        """The plan to look at: this one."""
+        """The plan that inspection shows: this one."""
         return self
 
     def take_compiles(self) -> tuple[int, float]:
-        """Kernels compiled for this plan since the last call, and how long that took."""
+        """Number of kernels compiled since the last call, and the seconds that took."""
         out, self._compiles = self._compiles, (0, 0.0)
         return out
 
@@ -210,7 +210,7 @@ class Plan:
         self, extents: tuple[int, ...], scalars: Sequence[Any], inputs: Sequence[Data], want: Sequence[Slot],
         receipt: Receipt | None = None,
     ) -> list[Data]:  # fmt: skip
-        """The values of `want` (a part of what this plan computes), in its order; for a receipt see `Executable`."""
+        """Runs, and returns the values of `want`, a subset of `wanted`, in order; receipt: see `Executable`."""
         if settings["interpret"]:
             return self._interpret(extents, scalars, inputs, want)
         buffers = self.executable.run(extents, scalars, inputs, receipt if self.donates else None)
@@ -220,26 +220,26 @@ class Plan:
     def values(
         self, buffers: Sequence[Any], extents: tuple[int, ...], inputs: Sequence[Data], want: Sequence[Slot]
     ) -> list[Data]:
-        """The values of `want` out of the outputs' buffers, then those of `residuals`."""
+        """Makes the values of `want`, then those of `residuals`, from the buffers of a run."""
         known, recipe = self.last_recipe
         if known is not extents:
             recipe = self.recipe(extents)
         values = values_of(recipe, buffers, inputs)
-        # NOTE: nothing of a trace is kept here: a plan outlives the trie, all of which is reached from each slot.
+        # NOTE: a plan keeps no slot: it outlives the trie, and each slot keeps the whole trie alive.
         if names(want) == self.wanted:
             return values
         at = {name: i for i, name in enumerate(self.wanted)}
         return [*(values[at[s.step.index, s.k]] for s in want), *values[len(self.wanted) :]]
 
     def order_of(self, extents: tuple[int, ...], want: Sequence[Slot]) -> list[int]:
-        """The buffer of each of `want`; -1 for what is no buffer of its own."""
+        """Index of the buffer of each of `want`; -1 for a result without a buffer of its own."""
         recipe = self.recipe(extents)
         if names(want) != self.wanted:
             return []
         return [-1 if same >= 0 or at >= 0 else output for same, at, output, _, _ in recipe[: len(want)]]
 
     def recipe(self, extents: tuple[int, ...]) -> Recipe:
-        """How each output of a run for these extents comes about."""
+        """The recipe of the outputs for these extents."""
         recipe = self.recipes.get(extents)
         if recipe is None:
             recipe = recipe_of(self.graph, self.schedule, self.executable, self.executable.bound[extents])
@@ -264,7 +264,7 @@ def build(
     program: Program, extents: Extents, want: Sequence[Slot], scalars: Sequence[Any], fused: bool,
     prefetch: bool = False, later: Later | None = None, settle: bool = True,
 ) -> Plan:  # fmt: skip
-    """A plan that is not kept yet and that has no machine code; prefetch, settle: see `Plan`."""
+    """Makes or reads a plan, without machine code; the caller keeps it. prefetch, settle: see `Plan`."""
     steps = program.calls
     place = stored_plans.place_of(program, names(want), fused, None if later is None else later.name)
     stored = None if place is None else place.load(extents)

@@ -1,4 +1,4 @@
-"""Plans of traces: found by what is wanted of a program and by the guards they rely on; made when there is none.
+"""Lookup of plans by program, wanted values and guards; a missing plan is made.
 
 A program that is new and small runs at once through kernels of one operation each, which most programs share, or by
 NumPy (first_run.py); when it comes again it gets fused kernels. All give the same bits.
@@ -40,52 +40,52 @@ else:
     stored_plans = on_demand.module("lazyt.runtime.stored_plans")
     chain = on_demand.module("lazyt.runtime.chain")
 
-# A program with at most this many steps, and no backward among them, runs unfused the first time.
+# A program with at most this many steps, and without a backward, runs unfused the first time ...
 SMALL_PROGRAM = 24
-# ... when it touches at most this many elements.
+# ... if its values have at most this many elements,
 SMALL_SIZE = 1 << 18
-# ... and step by step, without a plan of its own, when it touches at most this many: then planning is what costs.
+# ... and step by step, without a plan of its own, if they have at most this many: planning would cost most.
 TINY_SIZE = 1 << 14
-# From so many steps on, programs as tiny as that run step by step the first time too. Straight-line code that long is
-# mostly run once, and its fused kernels, each of them new, cost a millisecond a step to compile; a step alone 30 us.
+# A program with at least this many steps on such small values runs step by step the first time too. Straight-line code
+# of this length mostly runs once; its fused kernels cost a millisecond a step to compile, a step alone 30 us.
 LONG_PROGRAM = 1024
-# A plan that computes more than is wanted is still used when the rest is at most a twentieth of the bytes.
+# A plan that computes more than the wanted values is used if the rest is at most this part of its bytes.
 LITTLE = 20
 
 _lock = process_lock(PLANS)
 
 
 class Plans:
-    """The plans of one program, shared by every call site and thread that records it."""
+    """The plans of all equal programs, shared by lines and threads."""
 
     __slots__ = ("misses", "plans", "seen", "stepped")
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
         self.seen = 0
-        self.stepped = False  # whether it has run step by step
+        self.stepped = False  # it has run step by step
         self.misses: list[Wanted] = []
 
 
-# NOTE: slots reach all of their trie, so they are kept by its steps alone: these outlive a trie that is forgotten.
+# NOTE: these entries outlive tries. They keep no slot, which would keep a whole trie alive.
 _programs: dict[int, Plans] = {}
 MAX_PROGRAMS = 1 << 14
 budget = Budget(MAX_PLAN_BYTES)
 
 
 class Shown(NamedTuple):
-    """A plan that was shown before a sync, and the program that it is of: a sync runs what was shown."""
+    """A plan that inspection showed, and the number of its program; the next sync of the program runs this plan."""
 
     number: int
     plan: Plan
 
 
-# The last one only: it serves the sync that follows.
+# The latest one alone: it serves the next sync.
 _shown: Shown | None = None
 
 
 def drop_plans(tr: Trace) -> bool:
-    """Forget plans and programs where they, or their code, are too much; whether the trie of a trace has to go too.
+    """Drops all plans where they or their code take too much memory; True if the trie of a trace has to go too.
 
     That is at its own next sync: tries are their threads'.
     """
@@ -93,13 +93,13 @@ def drop_plans(tr: Trace) -> bool:
     tr.n_new = 0
     if budget.is_spent() or any(b.is_crowded() for b in loaded()):
         drop_all()
-    # NOTE: a new trace has nothing of what was dropped before it began.
+    # NOTE: a new trace has none of the plans that were dropped before it began.
     gone, tr.dropped = tr.dropped not in (-1, budget.drops), budget.drops
     return gone
 
 
 def drop_all() -> None:
-    """Forget all plans; each trie is forgotten by the next sync that is planned there."""
+    """Drops all plans; each thread drops its trie at its next planned sync."""
     global _shown
     with _lock:
         budget.drop()
@@ -110,7 +110,7 @@ def drop_all() -> None:
 
 
 def forget_plans(kind: str) -> None:
-    """Forget the plans for devices of a kind, and what any thread remembers to run again of them."""
+    """Drops the plans for devices of a kind and ends the replays that run them."""
     with holding, _lock:
         gone = {p for p in elsewhere if p.device.partition(":")[0] == kind}
         for p in gone:
@@ -136,10 +136,9 @@ def find_plan(
     program: Program, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], later: Later | None = None,
     exact: bool = False,
 ) -> tuple[Plan | Stepwise, str | cache_miss.Why]:  # fmt: skip
-    """A plan that computes `want` for these extents, and why one had to be made ('' when none had).
+    """A plan that computes `want` for these extents, and the reason why it was made ('' for a known plan).
 
-    later: what a later backward goes through, of which such a plan computes the residuals too. exact: it computes
-    nothing else.
+    later: the differentiation behind a sync whose residuals it computes too. exact: it computes no other values.
     """
     global _shown
     with _lock:
@@ -181,12 +180,12 @@ def _choose(
     del known.misses[:-4]
     collects, begun = gc.isenabled(), perf_counter()
     try:
-        # NOTE: of what a plan is made of hardly anything is garbage, and to look for it takes a fifth of the time.
+        # NOTE: planning leaves hardly any garbage, and collections would take a fifth of its time.
         gc.disable()
         plan = shown(program, ext, want, fused, later) or build(program, ext.values, want, scalars, fused, True, later)
         plan.compile(ext.values, scalars)
     finally:
-        # NOTE: nothing is called before this, so an interrupt comes after it.
+        # NOTE: no call comes before this, so no interrupt does.
         if collects:
             gc.enable()
     known.plans.append(plan)
@@ -205,9 +204,9 @@ def _stepwise(program: Program, ext: Ext, want: Sequence[Slot], wanted: Wanted, 
 
 
 def _fused(known: Plans | None, program: Program, ext: Ext, later: Later | None) -> bool:
-    """Whether the next run of a program is through fused kernels."""
+    """Whether the next run of a program uses fused kernels."""
     if later is not None or program.end.op is PULL:
-        # NOTE: a backward of the residuals of another plan is another program, so the first plan is one that stays.
+        # NOTE: a pull belongs to one forward plan, so this one has to be the plan that stays.
         return settings["fuse"]
     new = (known is None or known.seen == 0) and (_shown is None or _shown.number != program.number)
     return settings["fuse"] and not (settings["tiers"] and new and (_is_small(program, ext) or _is_long(program, ext)))
@@ -217,7 +216,7 @@ def _search(
     known: Plans, program: Program, ext: Ext, wanted: Wanted, fused: bool, later: Later | None = None,
     exact: bool = False,
 ) -> tuple[Plan | None, str]:  # fmt: skip
-    """A known plan for what is wanted; or None, and why there is none."""
+    """A known plan for the wanted values; or None and the reason."""
     need = set(wanted)
     name = None if later is None else later.name
     near: Plan | None = None
@@ -246,7 +245,7 @@ def _search(
 def peek(
     program: Program, ext: Ext, want: Sequence[Slot], later: Later | None = None
 ) -> tuple[Plan | None, str, bool]:  # fmt: skip
-    """What a sync would find: a plan, or None and why, and whether it runs fused kernels. Changes nothing."""
+    """The plan that a sync would find, or None and the reason; and whether it would fuse. Changes nothing."""
     with _lock:
         known: Plans | None = program.plans or _programs.get(program.number)
         fused = _fused(known, program, ext, later)
@@ -257,19 +256,19 @@ def peek(
 
 
 def show(program: Program, plan: Plan) -> None:
-    """Have the next sync of this program run a plan, as a whole."""
+    """Makes the next sync of this program run a plan, undivided."""
     global _shown
     with _lock:
         _shown = Shown(program.number, plan)
 
 
 def is_shown(program: Program) -> bool:
-    """Whether the last plan that was shown is one of this program: a sync runs it as a whole then."""
+    """Whether the latest shown plan is one of this program."""
     return _shown is not None and _shown.number == program.number
 
 
 def shown(program: Program, ext: Ext, want: Sequence[Slot], fused: bool, later: Later | None = None) -> Plan | None:
-    """The plan that was shown, if it is one for this."""
+    """The shown plan, if it computes these values for these extents."""
     if _shown is None or _shown.number != program.number:
         return None
     plan = _shown.plan
@@ -279,7 +278,7 @@ def shown(program: Program, ext: Ext, want: Sequence[Slot], fused: bool, later: 
 
 
 def _is_tiny(program: Program, ext: Ext, steps: int = SMALL_PROGRAM) -> bool:
-    """Whether a program that is not fused, and has fewer steps than that, runs step by step."""
+    """Whether an unfused program with fewer than `steps` steps runs step by step."""
     planned = not settings["fuse"] or settings["verify"] or settings["interpret"]
     if planned or not _is_small(program, ext, TINY_SIZE, steps):
         return False
@@ -287,22 +286,22 @@ def _is_tiny(program: Program, ext: Ext, steps: int = SMALL_PROGRAM) -> bool:
 
 
 def runs_alone(program: Program, ext: Ext) -> bool:
-    """Whether the steps of a program that is not fused run one by one, by NumPy where that has the same bits."""
+    """Whether the steps of an unfused program run one by one, by NumPy where that has the same bits."""
     return settings["first"] and (_is_tiny(program, ext) or _is_long(program, ext))
 
 
 def _is_long(program: Program, ext: Ext) -> bool:
-    """Whether a program is so long, over so little data, that it runs step by step the first time."""
+    """Whether a program is long and its data small, so that it runs step by step the first time."""
     return program.end.index >= LONG_PROGRAM and _is_tiny(program, ext, program.end.index + 1)
 
 
 def _is_small(program: Program, ext: Ext, most: int = SMALL_SIZE, steps: int = SMALL_PROGRAM) -> bool:
     size = joined = 0
     for s in program.calls:
-        # NOTE: a list that grows is another program each time; what is joined of it are as many inputs and one step.
+        # NOTE: a growing list is a new program each time; its join has one input an element, which do not count.
         if s.op is CONCAT or s.op is STACK:
             joined += len(s.operands)
-        # NOTE: only fused plans keep to a memory budget.
+        # NOTE: only fused plans obey a memory budget.
         if s.op is BACKWARD or s.mode.memory is not None:
             return False
         for slot in s.slots:
@@ -330,12 +329,12 @@ def _little_more(plan: Plan, ext: Ext, need: set[tuple[int, int]]) -> bool:
 
 
 def _cannot_fail(program: Program) -> bool:
-    """Whether computing more than is wanted does no harm: no index read from data may be out of range."""
+    """Whether computing unwanted values cannot raise: no index read from data may be out of range."""
     return not any(s.op.fallible for s in program.calls)
 
 
 def _union(known: Plans, program: Program, want: list[Slot]) -> list[Slot]:
-    """After two misses that differ only in who is alive: the union of them, if that is little more."""
+    """The wanted values with those of the last miss, if that computes little more."""
     steps = program.calls
     have = set(names(want))
     others = [
@@ -348,11 +347,11 @@ def _union(known: Plans, program: Program, want: list[Slot]) -> list[Slot]:
 
 
 def _bytes_of(slot: Slot) -> int:
-    """What a value takes, as it was recorded first."""
+    """Size of a value in bytes, by its latest recorded shape."""
     size: int = math.prod(slot.shape) * slot.dtype.itemsize
     return size
 
 
 def _is_little(wasted: int, total: int) -> bool:
-    """Whether so many bytes that nobody wants may be computed with the rest."""
+    """Whether this number of unwanted bytes may be computed with the rest."""
     return wasted * LITTLE <= total

@@ -1,4 +1,4 @@
-"""Plans on disk, beside the object code: a second process neither plans a program nor compiles it.
+"""Plans on disk, beside the object code, so that a second process neither plans nor compiles a program.
 
 So are the plans of single operations (first_run.py), programs of one call. A plan is found by what it is made from: the
 calls of the program (operations, operands by their places, attributes, dtypes, modes; not lines), which values are
@@ -42,8 +42,8 @@ else:
     plan_format = on_demand.module("lazyt.ir.plan_format")
     pipeline = on_demand.module("lazyt.ir.passes.pipeline")
 
-KIND = "plan"  # how the names of the files end
-# Plans of one program, for extents with other guards, that are kept.
+KIND = "plan"  # suffix of file names
+# Number of plans with different guards that are kept for one program.
 VARIANTS = 8
 
 _SPECIAL = {INPUT, ASSIGN}
@@ -52,7 +52,7 @@ _TYPES = frozenset((bool, int, float, complex))
 
 @dataclass
 class Counters:
-    """What this process found, and kept, on disk."""
+    """Numbers of plans that this process read and wrote."""
 
     found: int = 0
     kept: int = 0
@@ -62,19 +62,19 @@ counters = Counters()
 
 
 class Unnamed(Exception):
-    """Raised for a program with something that another process has no name for."""
+    """Raised for a program with an attribute that has no name in another process."""
 
 
 class Place:
-    """The files of the plans of one program: found once, then read or written."""
+    """The files of the plans of one program."""
 
     def __init__(self, key: str, sites: Sequence[Any]) -> None:
         self.key = key
-        self.sites = sites  # of the program that asks
-        self.free: str | None = None  # the first name under which there is no plan
+        self.sites = sites  # the user's lines of this process
+        self.free: str | None = None  # the first unused file name
 
     def load(self, extents: Sequence[int]) -> Stored | None:
-        """The plan whose guards hold at these extents, or None."""
+        """Reads the plan whose guards hold at these extents, or returns None."""
         cache = object_cache.default_cache()
         for number in range(VARIANTS):
             name = object_cache.make_key(self.key, str(number))
@@ -94,7 +94,7 @@ class Place:
         self, schedule: Schedule, division: Fused, fused: bool, guards: list[Guard], scope: Scope,
         residuals: Residuals | None = None,
     ) -> None:  # fmt: skip
-        """Write a plan down, if it can be and there is room for one more of its program."""
+        """Writes a plan, if it can be serialized and there is room for one more of its program."""
         if self.free is None:
             return
         try:
@@ -108,7 +108,7 @@ class Place:
 
 
 def place_of(program: Program, wanted: Any, fused: bool, later: Any) -> Place | None:
-    """Where the plans of a program are; None where none is kept. later: what names what they store residuals for."""
+    """The files for the plans of a program; None where none are kept. later: name of the stored residuals."""
     if not settings["stored"] or settings["verify"] or settings["interpret"]:
         return None
     if "lazyt.ir.passes.pipeline" in sys.modules and pipeline.is_changed():
@@ -119,7 +119,7 @@ def place_of(program: Program, wanted: Any, fused: bool, later: Any) -> Place | 
     if identity is None or object_cache.default_cache().directory is None:
         return None
     try:
-        # NOTE: a change of mode computes nothing, and has its place.
+        # NOTE: a change of mode computes nothing; None keeps its position.
         text = repr((device, [None if c.op is MODE else _text(c) for c in calls], wanted, fused, later))
     except Unnamed:
         return None
@@ -134,7 +134,7 @@ def _text(c: Call) -> Any:
     if mode["memory"] is not None or mode["compress"] is not None or c.op in DRAWS:
         raise Unnamed
     key = key_of(c, at)
-    # NOTE: the text of an attribute says its type.
+    # NOTE: the text of an attribute shows its type.
     return _named(key if c.op is INPUT else (key[0][:-1], *key[1:]))
 
 
@@ -162,7 +162,7 @@ def _op_name(op: Any) -> Any:
 
 
 def _named(x: Any) -> Any:
-    """An attribute as plain data whose `repr` says all of it; Unnamed for anything else."""
+    """An attribute as plain data with a complete `repr`. Raises Unnamed for anything else."""
     cls = x.__class__
     if x is None or cls is str or cls in _TYPES:
         return x
