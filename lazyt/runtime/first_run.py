@@ -324,9 +324,10 @@ class Stepwise:
         self._compiles = (self._compiles[0] + compiles, self._compiles[1] + seconds)
         self.kernels += plan.kernels
         self.launches += plan.launches
-        read = [*arrays.values()]
+        given = [*arrays.values()]
         try:
-            results = values_of(plan.recipe(own), plan.executable.run(own, more, read), read)
+            buffers = plan.executable.run(own, more, given)
+            results = values_of(plan.recipe(own), buffers, given)
         except Exception as e:
             relocate(e, lambda: [*repeat(None, len(arrays)), s.site])
             raise
