@@ -25,7 +25,7 @@ from lazyt.runtime.decorators import Context
 from lazyt.runtime.device import Device
 from lazyt.runtime.memory_budget import Budget
 from lazyt.runtime.memory_policy import OFFLOAD, Policy, Saved
-from lazyt.runtime.plan_cache import Plan
+from lazyt.runtime.plan import Plan
 from lazyt.tracing.current import restore_device, restore_mode, set_device, set_mode
 from lazyt.tracing.record import current_device, record
 from lazyt.tracing.trace import Step, Trace, local

@@ -13,7 +13,8 @@ from lazyt.runtime.computing import differentiable
 from lazyt.runtime.liveness import wanted_of
 from lazyt.runtime.memory_policy import described
 from lazyt.runtime.partition import Partition
-from lazyt.runtime.plan_cache import Plan, build, is_shown, peek, runs_alone, shown
+from lazyt.runtime.plan import Plan, build
+from lazyt.runtime.plan_cache import is_shown, peek, runs_alone, shown
 from lazyt.runtime.subprograms import partition
 from lazyt.tracing.printer import aligned, bytes_text, count_text, html_text, plural, time_text
 from lazyt.tracing.program import Program, Slot
@@ -217,9 +218,9 @@ def _explained(
     at_hand = found is not None and found.fused == fused
     plan = found if found is not None and at_hand else shown(program, ext, want, fused, later)
     if plan is None:
-        plan = build(program, ext, want, scalars, fused, later=later)
+        plan = build(program, ext.values, want, scalars, fused, later=later)
     bound = plan.executable.bind(ext.values, scalars)
-    tiered = build(program, ext, want, scalars, False) if fused and not now_fused else None
+    tiered = build(program, ext.values, want, scalars, False) if fused and not now_fused else None
     needed = _needed(plan, slots) if slots else None
     return Explanation(
         plan, bound, steps=len(program.calls), known=found is not None, reason=reason, fused=fused, unfused=tiered,

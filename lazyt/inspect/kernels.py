@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lazyt.backends.interface import Bound, Description
     from lazyt.ir.graph import Node, Origin
     from lazyt.ir.passes.schedule import Launch
-    from lazyt.runtime.plan_cache import Plan
+    from lazyt.runtime.plan import Plan
 
 Size = Callable[[int | Dim], int]
 

@@ -174,22 +174,21 @@ def dumps(plan: Stored, scope: Scope) -> bytes:
     return marshal.dumps((*_plain_guards(plan.guards), writer.table, roots))
 
 
-def loads(data: bytes, sites: Sequence[Any], extents: Sequence[int], line: Any = None) -> Stored | None:
+def loads(data: bytes, sites: Sequence[Any], extents: Sequence[int]) -> Stored | None:
     """A plan of these bytes, for steps at these lines; None where its guards do not hold at these extents.
 
-    line: of what belongs to no step.
 
     NOTE: the bytes must be those of `dumps`: whoever reads them from a file has compared a checksum.
     """
     atoms, guards, table, roots = marshal.loads(data)
     if not _hold(atoms, guards, extents):
         return None
-    made = _read(table, sites, line)
+    made = _read(table, sites)
     _, schedule, stored, why, fused, guards, residuals = (made[x[0]] if x.__class__ is tuple else x for x in roots)
     return Stored(schedule, Fused([], stored, why), fused, guards, residuals)
 
 
-def _read(table: list[tuple[Any, ...]], sites: Sequence[Any], line: Any) -> list[Any]:
+def _read(table: list[tuple[Any, ...]], sites: Sequence[Any]) -> list[Any]:
     scope = Scope()
     made: list[Any] = []
     add = made.append
@@ -206,7 +205,7 @@ def _read(table: list[tuple[Any, ...]], sites: Sequence[Any], line: Any) -> list
             add(Node(op, tuple(operands), attrs, shape, dtype, serial, site))
         elif kind == _ORIGIN:
             name, backward, step, again, local, construct = fields
-            site = sites[step] if 0 <= step < len(sites) else line
+            site = sites[step] if 0 <= step < len(sites) else None
             add(g.Origin(name, site, backward, step, again, local, None, construct))
         elif kind == _ATOM:
             add(scope.restore(tuple(fields[1:]), fields[0]))

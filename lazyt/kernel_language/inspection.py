@@ -10,7 +10,7 @@ from lazyt.config import HOST
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ir.graph import Graph, reachable
 from lazyt.ir.symbolic import Scope
-from lazyt.runtime.first_run import options_for
+from lazyt.runtime.plan import options_for
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:

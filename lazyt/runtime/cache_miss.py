@@ -1,5 +1,5 @@
-"""Why a plan had to be made, in words: the closest known program and the first difference, the guard that fails, or
-who is alive now and was not. Asked only when a plan is missing.
+"""Reasons for a missing plan, as text: the first difference to the closest known program, the guard that fails, or the
+values that are wanted now and were not. Found only when a plan is missing.
 
 A program is *known* when it leads to a plan: planning marks the steps on its way. The closest known program is the one
 with the longest common beginning, whichever lines recorded it.
@@ -27,7 +27,7 @@ Guard = tuple[str, int | Dim, int | Dim]
 Why = Callable[[], str]
 Wanted = tuple[tuple[int, int], ...]
 
-# At most this many programs with the same beginning are followed, and so many looked at that go on from one step.
+# Most programs with the same beginning that are followed, and most steps behind one step that are looked at.
 FOLLOWED = 64
 LOOKED_AT = 1024
 SEEN_AGAIN = "seen again: fused kernels take over"
@@ -38,10 +38,10 @@ NEW = "a new program"
 
 
 def mark_known(program: Program) -> None:
-    """A plan was made for this program."""
+    """Marks the steps that lead to a planned program."""
     end = program.end
     if not isinstance(end, Step):
-        return  # no trace is recorded on the way of a part
+        return  # a part is on no path of the trie
     for s in reversed(program.calls):
         if s.known:
             break
@@ -50,7 +50,7 @@ def mark_known(program: Program) -> None:
 
 
 def new_program(program: Program) -> Why:
-    """Where this program leaves the closest known one: found now, and written when somebody asks."""
+    """The reason for a new program: the difference is found now, its text is written on demand."""
     difference = first_difference(program)
 
     def text() -> str:
@@ -61,7 +61,7 @@ def new_program(program: Program) -> Why:
 
 
 def first_difference(program: Program) -> Why:
-    """The first step that no known program with the same beginning has; '' when none begins like this."""
+    """Text of the first step that differs from all known programs with the same beginning; '' if none has."""
     path, end = program.calls, program.end
     if not isinstance(end, Step):
         return str
@@ -79,13 +79,13 @@ def first_difference(program: Program) -> Why:
 
 
 def _known(s: Step) -> list[Step]:
-    """The latest steps behind another one that lead to plans, the oldest of them first."""
+    """The known steps behind another one, latest last."""
     latest = list(islice(reversed(s.children.values()), LOOKED_AT))
     return [c for c in reversed(latest) if c.known]
 
 
 def _difference(s: Step, known: Sequence[Step], ended: bool) -> Why:
-    """This program goes on with `s`; the known ones went on differently, or ended."""
+    """Text of the difference where this program goes on with `s` and the known ones do not."""
     same_line = [c for c in known if c.site is not None and c.site == s.site]
     if s.index == 0 and not same_line:
         return str
@@ -101,7 +101,7 @@ def _named(s: Step) -> str:
 
 
 def guards_fail(guards: Sequence[Guard], extents: Sequence[int], program: Program) -> str:
-    """The first guard of a known plan that these extents break."""
+    """Text of the first guard of a known plan that these extents break."""
     values = extent_source.Values(extents)
     for kind, a, b in guards:
         if not extent_source.HOLDS[kind](values.of(a), values.of(b)):
@@ -122,7 +122,7 @@ def _extent(e: int | Dim, program: Program) -> str:
 
 
 def liveness(planned: Wanted, wanted: Wanted, program: Program) -> str:
-    """Which values are wanted that a known plan does not compute, or the other way round."""
+    """Text of the first value that is wanted and not planned, or planned and not wanted."""
     path = program.calls
     words = []
     for names, what in ((set(wanted) - set(planned), "is"), (set(planned) - set(wanted), "is not")):

@@ -1,9 +1,9 @@
-"""The parts of a long trace: programs of their own over what earlier parts have computed, run one after another.
+"""Parts of a long trace: programs of their own that run one after another, on values that earlier parts computed.
 
-A part of equal calls is one program whatever iteration, line or trace it is from: its *template*, whose calls no
-recording ever takes. A *pull* is the part of a divided backward that goes back through one part of its forward pass,
-over what the plan of that has stored (backward_route.py): a program of one call, made when that plan is there, for that
-decides what it stores.
+Parts with equal calls share one program, their *template*, whichever iteration, line or trace they come from. A *pull*
+is a part of a divided backward: it goes back through one part of the forward pass, on the residuals that the plan of
+this part stores (backward_route.py). It is a program of one call, and is made when that plan exists, because the plan
+decides what is stored.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
     from lazyt.tracing.tensor_state import Data
 
 MAX_TEMPLATES = 1 << 12
-# Extents that a template remembers.
+# Number of forms that a template keeps.
 MAX_FORMS = 64
-# Programs that go back through one template; those of plans that were dropped are never asked for again.
+# Number of pulls that a template keeps; those of dropped plans are not looked up again.
 MAX_PULLS = 8
 
 
 class Form(NamedTuple):
-    """Extents of a part as one object, and the shapes that its values have then."""
+    """The extents of a part, as one object for equal extents, and the shapes of its values at these extents."""
 
     ext: Ext
     shapes: list[tuple[Slot, tuple[int, ...]]]
 
 
 class Template:
-    """The program of parts of equal calls, and what it was met with."""
+    """The program that parts with equal calls share, and its forms."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.forms: dict[tuple[int, ...], Form] = {}
         self.current: Form | None = None
-        self.pulls: dict[tuple[Any, ...], Template] = {}  # that go back through it
+        self.pulls: dict[tuple[Any, ...], Template] = {}  # templates of pulls through such a part
 
     def form(self, extents: Sequence[int], slots: Sequence[Slot], shapes: Sequence[tuple[int, ...]]) -> Form:
-        """The form at these extents, in which these values have these shapes; of equal extents it is the same."""
+        """Returns the form at these extents, in which `slots` have `shapes`; the same object for equal extents."""
         key = tuple(extents)
         found = self.forms.get(key)
         if found is None:
@@ -60,7 +60,7 @@ class Template:
         return found
 
     def enter(self, form: Form) -> Program:
-        """The program, its values in these shapes."""
+        """Sets the shapes of the program's values to those of a form, and returns the program."""
         if self.current is not form:
             for v, shape in form.shapes:
                 v.shape = shape
@@ -70,7 +70,7 @@ class Template:
 
 @dataclass
 class PartRun:
-    """A part with the values that it reads: a sync computes it as it does a trace."""
+    """A part bound to its inputs and scalars, which a sync computes as it does a trace."""
 
     program: Program
     ext: Ext
@@ -78,61 +78,61 @@ class PartRun:
     inputs: list[Data]
     want: list[Slot]
     sites: Callable[[], list[Site | None]]  # the user's line of each call
-    later: Later | None = None  # what a later part pulls back here
-    residuals: Residuals | None = None  # of `later`, once it is computed: its values are behind the others
+    later: Later | None = None  # the differentiation that a pull completes
+    residuals: Residuals | None = None  # of `later`, set by the run; their values follow the wanted ones
 
 
 class Progress:
-    """What the parts of a trace have computed so far, and what the later ones still read."""
+    """The values that parts have computed so far and later parts read."""
 
     def __init__(self, numbers: Mapping[Slot, int], scalars: Sequence[Any], inputs: Sequence[Data]) -> None:
-        """numbers: which of the trace's inputs a value is."""
+        """numbers: the index of each input of the trace."""
         self.numbers, self.scalars, self.inputs = numbers, scalars, inputs
         self.values: dict[Slot, Data] = {}
-        # Of parts that a backward goes through, by their identity; and the cotangents of each backward.
+        # By the identity of a part: what its plan stored for pulls. By backward and value: the cotangent so far.
         self.residuals: dict[int, tuple[Residuals, list[Data]]] = {}
         self.totals: dict[tuple[Step, Slot], Data] = {}
 
     def value(self, x: Slot) -> Data:
-        """An input of a part: one of the trace, or what an earlier part computed."""
+        """Returns the data of an input of a part: an input of the trace, or a value of an earlier part."""
         number = self.numbers.get(x)
         return self.values[x] if number is None else self.inputs[number]
 
     def forget(self, values: Sequence[Slot]) -> None:
-        """No later part reads these."""
+        """Drops values that no later part reads."""
         for x in values:
             del self.values[x]
 
 
 @dataclass
 class Part:
-    """Some calls of a trace."""
+    """Some calls of a trace, as a program on the values that they read."""
 
     template: Template
     form: Form
     inputs: list[Slot]
     sites: list[Site | None]  # the user's line of each call of the template
-    want: list[Slot]  # values of the trace
-    wanted: list[Slot]  # the same of the template
+    want: list[Slot]  # the values to compute, in the trace
+    wanted: list[Slot]  # the same values in the template
     scalars: list[tuple[int, int]]  # ranges of the trace's scalars
-    done: list[Slot]  # the inputs that no later part reads
-    unread: list[Slot]  # of `want`, what no later part reads
-    passage: Passage | None = None  # what backwards pull back here
-    later: Later | None = None  # the same of the template
+    done: list[Slot]  # inputs that no later part reads
+    unread: list[Slot]  # values of `want` that no later part reads
+    passage: Passage | None = None  # the values between which backwards go through it
+    later: Later | None = None  # the same in the template
 
     def kind(self) -> tuple[Any, ...]:
-        """What is equal for parts that one plan computes."""
+        """Key of the plan: equal for parts that one plan computes."""
         later = None if self.later is None else self.later.name
         return (id(self.template), id(self.form), tuple(map(id, self.wanted)), later)
 
     def run(self, progress: Progress) -> PartRun:
-        """It with its inputs."""
+        """Takes the inputs out of `progress` and binds them."""
         inputs = [progress.value(x) for x in self.inputs]
         progress.forget(self.done)
         return self.over(inputs, progress.scalars)
 
     def over(self, inputs: list[Data], scalars: Sequence[Any]) -> PartRun:
-        """It over these inputs and the trace's scalars; the template's values get the shapes that they have here."""
+        """Binds inputs and the trace's scalars, and gives the template's values the shapes of this part."""
         program = self.template.enter(self.form)
         sites = self.sites
         return PartRun(
@@ -140,7 +140,7 @@ class Part:
         )
 
     def receive(self, progress: Progress, run: PartRun, found: list[Data]) -> None:
-        """Hand on what it has computed."""
+        """Stores the results of a run in `progress`."""
         n = len(self.want)
         progress.values.update(zip(self.want, found[:n], strict=True))
         progress.forget(self.unread)
@@ -149,7 +149,7 @@ class Part:
             progress.residuals[id(self)] = run.residuals, found[n:]
 
     def scalars_of(self, scalars: Sequence[Any]) -> list[Any]:
-        """Of the trace's scalars those of this part."""
+        """Selects the scalars of this part from those of the trace."""
         return [v for start, stop in self.scalars for v in scalars[start:stop]]
 
 
@@ -157,7 +157,7 @@ _templates: dict[int, Template] = {}
 
 
 def forget() -> None:
-    """Forget all templates, which have the plans of their programs."""
+    """Drops all templates and the plans of their programs."""
     _templates.clear()
 
 
@@ -165,8 +165,8 @@ def part_of(
     live: list[Step], inputs: list[Slot], want: list[Slot], unread: list[Slot], done: list[Slot],
     extents: tuple[int, ...], passage: Passage | None,
 ) -> Part:  # fmt: skip
-    """The part of these steps over these values; its template is that of an equal one, if there was one."""
-    # NOTE: gradients are asked of what a backward hands cotangents on to.
+    """Makes the part that consists of the steps `live` and reads `inputs`; equal parts get one template."""
+    # NOTE: a backward hands cotangents on to these values, so gradients are asked of them.
     tracked = frozenset() if passage is None else passage.entering
     forms = [_form_of(x, tracked) for x in inputs]
     place: dict[Slot, tuple[int, int]] = {x: (i, 0) for i, x in enumerate(inputs)}
@@ -204,9 +204,9 @@ def part_of(
 
 
 def _form_of(x: Slot, tracked: Container[Slot]) -> Key:
-    """The form of an input for a value, which gradients are asked of if it is one of `tracked`.
+    """The form of an input that stands for a value (see `Builder.input`).
 
-    So they are of a leaf, a later value of one, or one computed by another sync.
+    Gradients are asked of values in `tracked`, of a leaf, of a later version of a leaf, and of values of another sync.
     """
     s = x.step
     asked = (
@@ -225,10 +225,10 @@ def _template_of(live: Sequence[Step], inputs: Sequence[Slot], forms: Sequence[K
 
 
 class Pull:
-    """A part of a trace that pulls cotangents back through an earlier part."""
+    """A part of a backward: the pull-back of cotangents through one part of the forward pass."""
 
-    # Set when that is made: what there is of the cotangent of each of its outputs; the values whose cotangents are
-    # inputs; the shapes of these and of all results of the passage; which of those this pull computes.
+    # Set by `go_through`: the forward part; for each of its outputs whether the cotangent is absent, one or given; the
+    # outputs whose cotangents are inputs; the shapes of these and of the passage's results; the results it computes.
     forward: Part
     known: tuple[int, ...]
     received: list[Slot]
@@ -236,17 +236,17 @@ class Pull:
     wanted: tuple[int, ...]
 
     def __init__(self, section: Section, inputs: list[Slot], done: list[Slot], is_last: bool) -> None:
-        """inputs: values of the trace that are cotangents; done: those of them that no later part reads.
+        """inputs: values of the trace that are cotangents; done: inputs that no later part reads.
 
-        is_last: whether no other pull goes through this part after it.
+        is_last: whether it is the last pull through its forward part.
         """
         self.section, self.inputs, self.done, self.is_last = section, inputs, done, is_last
         self.backward = section.route.backward
-        # Of the last pull of a backward: results of that, and the values that they are the gradients of.
+        # For the last pull of a backward: its results, and the values that they are gradients of.
         self.gradients: list[tuple[Slot, Slot]] = []
 
     def go_through(self, part: Part) -> None:
-        """This is the part of the forward pass that it goes back through."""
+        """Sets the part of the forward pass that it goes back through."""
         section, passage = self.section, part.passage
         assert passage is not None, "its section is one of that"
         self.forward = part
@@ -259,11 +259,11 @@ class Pull:
         self.wanted = tuple(map(place.__getitem__, section.results))
 
     def kind(self) -> tuple[Any, ...]:
-        """What is equal for pulls that one plan computes."""
+        """Key of the plan: equal for pulls that one plan computes."""
         return (PULL, *self.forward.kind(), self.known, self.wanted)
 
     def run(self, progress: Progress) -> PartRun:
-        """It with its inputs, which it takes out of what the parts before it have left."""
+        """Takes residuals and cotangents out of `progress` and binds them."""
         given, totals, at = self.section.given, progress.totals, id(self.forward)
         residuals, stored = progress.residuals.pop(at) if self.is_last else progress.residuals[at]
         shapes, inputs = [d.shape for d in stored], [*stored]
@@ -276,7 +276,7 @@ class Pull:
     def over(
         self, residuals: Residuals, inputs: list[Data], stored: Sequence[tuple[int, ...]], scalars: Sequence[Any]
     ) -> PartRun:  # fmt: skip
-        """It over what the plan of the forward part stores; stored: the shapes of that."""
+        """Binds the residuals that the forward part's plan stores, and cotangents; stored: the shapes of residuals."""
         extents, own = self.forward.form.ext.values, self.forward.scalars_of(scalars)
         numbers = [own[k] for k in (*residuals.scalars, *residuals.offsets)]
         types = tuple(map(type, numbers[: len(residuals.scalars)]))
@@ -292,7 +292,7 @@ class Pull:
         )
 
     def receive(self, progress: Progress, run: PartRun, found: list[Data]) -> None:
-        """Hand on what it has computed."""
+        """Stores the results of a run in `progress`."""
         totals, s = progress.totals, self.backward
         totals.update({(s, x): d for x, d in zip(self.section.results, found, strict=True)})
         for y, x in self.gradients:
@@ -313,7 +313,7 @@ class Pull:
 
 
 def _pull_of(residuals: Residuals, known: tuple[int, ...], types: tuple[type, ...], backward: Step) -> Template:
-    """An input for each residual and each given cotangent, then the call that pulls back."""
+    """Makes the program of a pull: inputs for residuals and given cotangents, then one call."""
     made = Builder(backward.mode, backward.device)
     forms = [(n.shape, n.dtype) for n in residuals.stored]
     forms += [form for form, how in zip(residuals.values, known, strict=True) if how == GIVEN]

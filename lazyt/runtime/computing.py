@@ -1,4 +1,4 @@
-"""The values of a trace by its plan, or by those of its parts: what a sync runs, again without what failed."""
+"""Computation of a trace's values by its plan, or by the plans of its parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from lazyt.autograd.saved_segment import Segment, graphs_of, make_segment
 from lazyt.backends.common.commit_flag import Receipt
 from lazyt.errors import OutOfMemory, failed_to_plan, relocate
 from lazyt.runtime.first_run import Stepwise
-from lazyt.runtime.plan_cache import Plan, find_plan, is_shown
+from lazyt.runtime.plan import Plan
+from lazyt.runtime.plan_cache import find_plan, is_shown
 from lazyt.runtime.replay import ENQUEUE, counters, sites_of
 from lazyt.runtime.subprograms import partition
 from lazyt.runtime.sync_report import SyncReport
@@ -31,28 +32,28 @@ else:
 
 
 def differentiable(tr: Trace, wanted: Sequence[Slot], others: Sequence[Holder] = ()) -> Segment | None:
-    """The segment that a later backward through these values and views needs; None if none goes through them."""
+    """The segment that a later backward through these values and views needs; None where they have no graph."""
     graphs = graphs_of(wanted, others)
     return make_segment(tr, graphs, consumed_on(tr)) if graphs else None
 
 
 class Snapshot:
-    """A trace as it stands: another thread may compute it while its owner goes on."""
+    """State of a trace at a sync, which another thread may compute while the owner records."""
 
     __slots__ = ("exact", "ext", "inputs", "later", "pos", "residuals", "scalars")
 
     def __init__(self, tr: Trace, segment: Segment | None = None) -> None:
-        """segment: what a later backward needs of the trace."""
+        """segment: the part of the trace that a later backward needs."""
         self.later = None if segment is None else segment.later
-        self.residuals: Residuals | None = None  # of `later`, once it is computed: its values are behind the others
-        self.exact = False  # whether nothing else is computed: a plan for more might fail
+        self.residuals: Residuals | None = None  # of `later`, set by the run; their values follow the wanted ones
+        self.exact = False  # compute nothing else: a plan for more values might fail
         pos = self.pos = tr.pos
         self.ext = tr.ext
         self.scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
         self.inputs = tr.inputs
 
     def again(self, segment: Segment | None) -> Snapshot:
-        """The same, for some of its values."""
+        """The same state, to compute some of the values alone."""
         made = object.__new__(Snapshot)
         made.pos, made.ext, made.scalars, made.inputs = self.pos, self.ext, self.scalars, self.inputs
         made.later, made.residuals, made.exact = None if segment is None else segment.later, None, True
@@ -60,7 +61,7 @@ class Snapshot:
 
     @property
     def program(self) -> Program:
-        """What was recorded."""
+        """The recorded program."""
         return self.pos.program
 
     def sites(self) -> list[Any]:
@@ -70,7 +71,7 @@ class Snapshot:
 def compute(
     snapshot: Snapshot, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None = None
 ) -> list[Data]:  # fmt: skip
-    """Run the plan of this trace for these slots, one a device; raises with everything still pending."""
+    """Runs a plan for each device of these slots; where it raises, everything is still pending."""
     tr = snapshot.pos.owner
     if not snapshot.pos.mixed:
         if tr.effects:
@@ -90,17 +91,17 @@ def compute(
 def _compute_parts(
     snapshot: Snapshot, parts: Partition, want: Sequence[Slot], report: SyncReport
 ) -> list[Data]:  # fmt: skip
-    """The values of `want` from the parts of a long trace, one after the other.
+    """Computes the values of `want` by the parts of a long trace, one after another.
 
     NOTE: no input of the trace is overwritten, for any part may fail; what an earlier part computed may be.
     """
     progress = parts.progress(snapshot.scalars, snapshot.inputs)
     for part in parts.parts:
         run = part.run(progress)
-        # NOTE: of a part that only led to what failed nothing is wanted.
+        # NOTE: a part that only led to failed values has no wanted ones.
         found = _compute_on_one(run, run.want, report, Receipt()) if run.want else []
         part.receive(progress, run, found)
-        # NOTE: what only these hold the next part may overwrite.
+        # NOTE: so the next part may overwrite values that only these hold.
         del run, found
     report.parts += len(parts.parts)
     return [progress.values[x] for x in want]
@@ -117,7 +118,7 @@ def _compute_on_one(
             except OutOfMemory:
                 if not parts.undivided():
                     raise
-                report.forget()  # what failed is not what ran
+                report.forget()  # the failed parts did not run
     extents = snapshot.ext.values
     t0 = perf_counter()
     whole = type(snapshot) is Snapshot
@@ -152,14 +153,14 @@ def _compute_on_one(
         for data in out:
             if (locate := getattr(data.buffer, "located", None)) is not None:
                 locate(snapshot.sites)
-        # Before anything is put behind a handle, so that it all stays pending.
+        # Before any handle gets its value, so everything stays pending where it raises.
         for data in out if report.cause not in ENQUEUE else ():
             data.buffer.settle()
     compiles, seconds = plan.take_compiles()
-    # Added up: a trace over two devices has a plan on each.
+    # Sums: a trace on two devices has a plan on each.
     report.run_time += perf_counter() - t1
     report.plan_time += t1 - t0
-    # What runs step by step compiles while it runs.
+    # A stepwise run compiles while it runs.
     if isinstance(plan, Stepwise):
         report.run_time -= seconds
     else:
@@ -169,7 +170,7 @@ def _compute_on_one(
     if isinstance(plan, Stepwise):
         report.interpreted += len(plan.interpreted)
         if not plan.launches:
-            # Nothing was planned: NumPy computed it all.
+            # NumPy computed everything: there is no plan.
             report.plans -= 1
             counters.plans -= 1
     if compiles:

@@ -1,4 +1,4 @@
-"""The first step of training, apart from what made its parameters: so its plan is that of the steps behind it.
+"""Division of a first training step from the initialization of its parameters, so later steps reuse its plan.
 
     w = lt.randn(...); w.requires_grad_()          the first trace makes the parameters too
     loss(w, x).backward(); opt.step(); lt.sync()
@@ -24,16 +24,16 @@ from lazyt.tracing.inference import INFERENCE
 from lazyt.tracing.program import INPUT, MODE, Builder, Call, Slot, number_of
 from lazyt.tracing.trace import Step
 
-# So often the same trace is divided.
+# Number of times that the same trace is divided.
 TIMES = 2
-# Bytes of leaves that a trace makes and is divided: both parts have them in memory, and the step may not overwrite what
-# was there before. For large models that is more than what planning takes.
+# Most bytes of leaves in a trace that is divided: both parts have them in memory, and the step may not overwrite its
+# inputs. For large models that costs more than planning.
 MOST = 1 << 28
 
 
 def begins(path: Sequence[Step], body: Body) -> int:
-    """The number of the step that the first step of training begins with; 0 where the trace stays one program."""
-    # NOTE: a budget, and what is compressed, is of the whole.
+    """Index of the step with which training begins; 0 where the trace stays one program."""
+    # NOTE: a memory budget and compression apply to the whole trace.
     if not body.first or any(s.mode.memory is not None or s.mode.compress is not None for s in path):
         return 0
     backward, first = next(iter(body.first.items()))
@@ -48,12 +48,12 @@ def begins(path: Sequence[Step], body: Body) -> int:
 
 
 def _makes_leaf(s: Step) -> bool:
-    """Whether a step makes a leaf that stays one: a transform's arguments are leaves inside of it alone."""
+    """Whether a step makes a leaf that lasts; the arguments of a transform are leaves inside of it alone."""
     return any(x.leaf is not None for x in s.slots) and not (s.op is TRACK and s.statics)
 
 
 class _Recorder(Builder):
-    """Writes the calls of a trace as recording would: an input where it is read first."""
+    """Builds a program in the order of recording, each input before its first use."""
 
     def __init__(self, like: Step) -> None:
         super().__init__(like.mode, like.device, number_of(0, (like.mode,)))
@@ -62,7 +62,7 @@ class _Recorder(Builder):
         self.extents: list[int] = []
 
     def meet(self, x: Slot) -> bool:
-        """Have a value as an input; False where the next trace does not."""
+        """Adds an input for a value; False where the next trace will not have it as an input."""
         s = x.step
         if s.op is INPUT:
             tracked, at = s.statics[2:4]
@@ -77,7 +77,7 @@ class _Recorder(Builder):
         return True
 
     def step(self, s: Step, extents: tuple[int, ...]) -> None:
-        """Take a step on what was met and made here."""
+        """Adds a step."""
         c = self.copy(s)
         if s.op is BACKWARD and s.pulled is not None:
             self._order(c, s)
@@ -85,7 +85,7 @@ class _Recorder(Builder):
         self.extents += extents[s.ext_start : s.ext_start + s.n_ints]
 
     def _order(self, c: Call, s: Step) -> None:
-        """Let the gradients of a `backward()` be in the order in which the leaves were met."""
+        """Sorts the gradients of a `backward()` by the order of their leaves in this program."""
         order = sorted(range(len(c.info)), key=lambda i: c.info[i][0].step.index)
         c.info = tuple(c.info[i] for i in order)
         for i, y in zip(order, c.slots, strict=True):
@@ -95,13 +95,13 @@ class _Recorder(Builder):
 
 
 def first_step(steps: Sequence[Step], extents: tuple[int, ...], need: set[Slot]) -> Part | None:
-    """The part of these steps, the last ones of a trace of such extents; None where the next trace is another one.
+    """The part of `steps`, the last ones of a trace with these extents; None where the next trace will be another one.
 
-    need: the values that are wanted.
+    need: the wanted values.
     """
     steps = steps[sum(1 for _ in takewhile(lambda s: s.op is MODE, steps)) :]
     to = _Recorder(steps[0])
-    met: list[Step] = []  # and not read yet
+    met: list[Step] = []  # inputs that are not read yet
     for s in steps:
         if s.op is INPUT:
             met.append(s)

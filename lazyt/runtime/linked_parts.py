@@ -1,4 +1,4 @@
-"""The parts of a long trace that comes again, as one run.
+"""The parts of a repeated long trace as one native run.
 
 Each part of a partition (subprograms.py) is looked up, bound and run by Python, which takes longer than a small part
 itself. Where the same partition comes a third time, by known plans, the backend links the runs: a value that a part
@@ -15,7 +15,8 @@ from lazyt.backends.interface import Run
 from lazyt.backends.registry import backends
 from lazyt.runtime.chain import Part
 from lazyt.runtime.partition import Partition
-from lazyt.runtime.plan_cache import Plan, find_plan, names
+from lazyt.runtime.plan import Plan, names
+from lazyt.runtime.plan_cache import find_plan
 from lazyt.runtime.subprograms import partition
 
 if TYPE_CHECKING:
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
     from lazyt.tracing.trace import Trace
 
 Extents = tuple[int, ...]
-# Seconds that a part takes at most, on average, and all of them: to look up a longer one is little beside it, and an
-# interrupt waits for the end of a native program.
+# Most seconds of a part, on average, and of all parts: beside a longer part the lookup costs little, and an interrupt
+# waits for the end of a native program.
 LONG_PART, LONG = 1e-3, 0.1
-# What `Partition.linked` is after the first run by known plans, and where the parts cannot be linked.
+# States of `Partition.linked`: after the first run by known plans; where the parts cannot be linked.
 ONCE, NEVER = "once", "never"
 
 
 class LinkedPlan(Plan):
-    """The plans of the parts, as one plan that only a replay runs."""
+    """The plans of all parts as one plan, which only a replay runs."""
 
     def __init__(self, of: Sequence[tuple[Plan, Extents]], want: Sequence[Slot], bound: Any) -> None:
         self.of = of
@@ -51,20 +52,20 @@ class LinkedPlan(Plan):
 
 
 class _Bindings:
-    """The binding of a linked plan, which is for one trace's extents, as that of an executable."""
+    """Stands for the executable of a linked plan: the one binding, for one trace's extents."""
 
     def __init__(self, bound: Any) -> None:
         self.bound = {bound.extents: bound}
 
 
 def link(tr: Trace, want: Sequence[Slot], segment: Segment | None, seconds: float) -> LinkedPlan | None:
-    """The plan for a replay of this trace; None if it did not come often enough, or is not to be linked.
+    """The linked plan of a trace; None where it did not repeat often enough or cannot be linked.
 
     want: the wanted values and those that the segment keeps. seconds: how long the parts have just run.
     """
     pos, ext = tr.pos, tr.ext
     parts = partition(pos, ext, want)
-    # NOTE: what a budget bounds is the memory of parts.
+    # NOTE: a memory budget bounds the memory of each part.
     if pos.mode.memory is not None or (segment is not None and segment.later is not None):
         return None
     if parts is None or parts.linked is NEVER:
@@ -84,7 +85,7 @@ def _linked(parts: Partition, want: Sequence[Slot], scalars: Sequence[Any], exte
     of: list[tuple[Plan, Extents]] = []
     runs: list[Run] = []
     for part in parts.parts:
-        # NOTE: what a backward pulls back is handed on beside the values.
+        # NOTE: residuals for pulls are handed on beside the values, which a linked run does not do.
         if not isinstance(part, Part) or part.later is not None:
             return None
         own = part.form.ext.values
@@ -107,7 +108,7 @@ def _linked(parts: Partition, want: Sequence[Slot], scalars: Sequence[Any], exte
 
 
 def _places(part: Part, plan: Plan, inputs: Sequence[int], outputs: Sequence[int]) -> dict[Slot, int]:
-    """The number of each value that a part gives: that of an input, or of a result of its plan."""
+    """Number of each value of a part: that of an input, or of a result of its plan."""
     recipe = plan.recipe(part.form.ext.values)
     places: list[int] = []
     for same, at, output, _, _ in recipe:

@@ -1,4 +1,4 @@
-"""The parts of a long trace, and where it is divided: found once for each of its ends."""
+"""Division of a long trace into parts, found once for each step in which traces end."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Partition:
-    """The parts of one trace for some wanted values.
+    """The parts of one trace that compute some wanted values.
 
     `is_one` if it is divided only because a backward is, or what makes its parameters.
     """
 
-    linked: Any = None  # whether all of them were computed by known plans, then as one run (see linked_parts.py)
+    linked: Any = None  # state of linking: see linked_parts.py
 
     def __init__(
         self, path: Sequence[Step], places: Places, extents: tuple[int, ...], want: Sequence[Slot],
@@ -35,7 +35,7 @@ class Partition:
         self._extents = extents
         self._need, self._kept = set(want), set(want)
         chunks = places.chunks
-        pulled: dict[int, list[Pull]] = {}  # by the number of the chunk that they go through, the last one first
+        pulled: dict[int, list[Pull]] = {}  # by the number of their chunk, last one first
         found: list[Part | Pull] = []
         for number in reversed(range(len(chunks))):
             chunk = chunks[number]
@@ -53,7 +53,7 @@ class Partition:
         self.parts = found[::-1]
 
     def _first_step(self, steps: Sequence[Step], chunk: Sequence[Step]) -> Part | None:
-        """The part of a chunk; steps: the same with the inputs and the modes between them."""
+        """The part of a chunk after the making of parameters; steps: the chunk with inputs and changes of mode."""
         part = first_step(steps, self._extents, self._need)
         if part is None:
             return self._part(chunk, ())
@@ -62,7 +62,7 @@ class Partition:
         return part
 
     def _unread(self, values: Sequence[Slot]) -> list[Slot]:
-        """The computed ones of these that no later part reads; parts are asked from the last to the first."""
+        """Selects computed values that no later part reads; called from the last part to the first."""
         return [
             x for x in dict.fromkeys(values)
             if x not in self._need and x not in self._kept and x.step.op is not INPUT
@@ -71,7 +71,7 @@ class Partition:
     def _pulls(
         self, route: Route, chunks: Sequence[Sequence[Step]], stop: int, pulled: dict[int, list[Pull]]
     ) -> list[Pull]:  # fmt: skip
-        """The parts of a backward, which is the chunk of number `stop`, the last one first."""
+        """The pulls of the backward that is chunk number `stop`, last one first."""
         found: list[Pull] = []
         for number, section in sections(route, chunks, stop):
             inputs = [x for x in section.given.values() if x is not None]
@@ -88,14 +88,14 @@ class Partition:
         return found
 
     def _part(self, steps: Sequence[Step], pulls: Sequence[Pull]) -> Part | None:
-        """What is needed of some steps, through which pulls go back."""
+        """The part of the needed steps among `steps`; pulls: those that go back through it."""
         need = self._need
         passage = Passage([p.section for p in pulls]) if pulls else None
         passed = () if passage is None else passage.outputs
         live: list[Step] = []
         inside: set[Slot] = {*passed}
         for s in reversed(steps):
-            # NOTE: nobody reads what a compression draws from, and its scalars are what the part needs.
+            # NOTE: the value of a draw is not read, but the part needs its scalars.
             draws = s.op in DRAWS and any(x.mode.compress is not None for x in live)
             if draws or any(x in need or x in inside for x in s.slots):
                 live.append(s)
@@ -107,7 +107,7 @@ class Partition:
         own = {x for s in live for x in s.slots}
         inputs = list(dict.fromkeys(x for s in live for x in references(s) if x not in own))
         want = [x for s in live for x in s.slots if x in need]
-        # NOTE: a plan computes one value at least.
+        # NOTE: a plan computes at least one value.
         unread = [] if want else [x for x in passed if x in own][:1]
         done = self._unread(inputs)
         need.update(inputs)
@@ -117,18 +117,18 @@ class Partition:
         return part
 
     def progress(self, scalars: Sequence[Any], inputs: Sequence[Data]) -> Progress:
-        """What its parts have computed before the first of them runs, over the trace's scalars and inputs."""
+        """The state before the first part runs, with the trace's scalars and inputs."""
         self.places.runs += 1
         return Progress(self.numbers, scalars, inputs)
 
     def undivided(self) -> bool:
-        """Have the trace be one program from now on, as less memory is enough for; False where that is not known."""
+        """Plans the trace as one program from now on; True where that needs less memory for certain."""
         if self.places.training:
             self.places.runs = TIMES
         return self.places.training
 
     def alike(self) -> list[list[Part | Pull]]:
-        """The parts that one plan computes together, in the order of their first ones."""
+        """Groups the parts by the plan that computes them, in the order of their first ones."""
         found: dict[tuple[Any, ...], list[Part | Pull]] = {}
         for p in self.parts:
             found.setdefault(p.kind(), []).append(p)
@@ -136,28 +136,28 @@ class Partition:
 
 
 class Places:
-    """Where the trace that ends in a step is divided, and its last partitions."""
+    """The places at which the trace that ends in a step is divided, and its latest partitions."""
 
     def __init__(self, path: Sequence[Step], loops: bool) -> None:
-        """loops: whether it is divided between iterations too."""
+        """loops: whether to divide it between iterations too."""
         body = Body(path)
         starts = accumulation(body) or (boundaries(body) if loops else [])
-        self.is_one = not starts  # but for backwards that are divided, and for first steps of training
+        self.is_one = not starts  # before backwards and first steps of training are divided
         starts, routes = opened(path, body, starts)
-        # Whether the trace is divided because it makes the parameters that it trains.
+        # Whether it is divided because it makes the parameters that it trains.
         at = begins(path, body) if loops and not starts else 0
         self.training = at > 0
         if self.training:
             starts = [0, at]
         ends = [*starts[1:], len(body.steps)]
         self.chunks = [body.steps[a:b] for a, b in zip(starts, ends, strict=True)] if starts else []
-        # What divided backwards go through; each is a chunk of its own.
+        # The routes of divided backwards, each of which is a chunk.
         self.routes = {route.backward: route for route in routes}
         self.known: dict[Ext, Partition] = {}
         self.runs = 0
 
     def partition(self, path: Sequence[Step], ext: Ext, want: Sequence[Slot]) -> Partition | None:
-        """The parts for these wanted values; None where the trace is one program."""
+        """The parts that compute `want`; None where the trace is one program."""
         if not self.chunks or (self.training and self.runs >= TIMES):
             return None
         found = self.known.get(ext)

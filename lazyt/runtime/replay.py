@@ -26,7 +26,7 @@ from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.errors import is_ours
 from lazyt.runtime.liveness import GIVEN, LEAVE, WANTED, is_wanted, lines
-from lazyt.runtime.plan_cache import Plan
+from lazyt.runtime.plan import Plan
 from lazyt.tracing.program import INPUT, Slot
 from lazyt.tracing.tensor_state import Data, Holder, Storage
 from lazyt.tracing.trace import FIRST_BOUND, NEW_TRACE, NONE, Several, Trace, holding, trace_numbers

@@ -20,7 +20,7 @@ from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.runtime import replay
 from lazyt.runtime.liveness import commit, is_wanted, stand
-from lazyt.runtime.plan_cache import Plan
+from lazyt.runtime.plan import Plan
 from lazyt.runtime.replay import AMONG, ENQUEUE, Again, counters
 from lazyt.tracing.inference import made_in_inference
 from lazyt.tracing.inputs import form_of

@@ -1,11 +1,11 @@
-"""Plans on disk, beside the object code: a second process neither plans a program nor compiles it.
+"""Plans on disk, beside the object code, so that a second process neither plans nor compiles a program.
 
-So are the plans of single operations (first_run.py). A plan is found by what it is made from: the steps of the program
-(operations, operands by their places, attributes, dtypes, modes; not lines), which values are wanted, LAZYT_DEBUG, the
-backend's processor and code generator, and lazyt's own source. Several plans of one program, for other extents, have
-numbers; the guards of each are in front of it. The object cache checks, replaces and bounds the files. What cannot be
-written down (a user's function among the attributes) or depends on more than the program (a memory budget, compression)
-is planned in each process, as is everything where a pass was added.
+So are the plans of single operations (first_run.py), programs of one call. A plan is found by what it is made from: the
+calls of the program (operations, operands by their places, attributes, dtypes, modes; not lines), which values are
+wanted, LAZYT_DEBUG, the backend's processor and code generator, and lazyt's own source. Several plans of one program,
+for other extents, have numbers; the guards of each are in front of it. The object cache checks, replaces and bounds the
+files. What cannot be written down (a user's function among the attributes) or depends on more than the program (a
+memory budget, compression) is planned in each process, as is everything where a pass was added.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lazyt.tracing.mode import Mode
 from lazyt.tracing.program import ASSIGN, INPUT, MODE, at, is_expanded, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from lazyt.ir import plan_format
     from lazyt.ir.passes import pipeline
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from lazyt.ir.plan_format import Stored
     from lazyt.ir.symbolic import Scope
     from lazyt.runtime.cache_miss import Guard
-    from lazyt.tracing.program import Call, Key, Program
+    from lazyt.tracing.program import Call, Program
 else:
     plan_format = on_demand.module("lazyt.ir.plan_format")
     pipeline = on_demand.module("lazyt.ir.passes.pipeline")
 
-KIND = "plan"  # how the names of the files end
-# Plans of one program, for extents with other guards, that are kept.
+KIND = "plan"  # suffix of file names
+# Number of plans with different guards that are kept for one program.
 VARIANTS = 8
 
 _SPECIAL = {INPUT, ASSIGN}
@@ -52,7 +52,7 @@ _TYPES = frozenset((bool, int, float, complex))
 
 @dataclass
 class Counters:
-    """What this process found, and kept, on disk."""
+    """Numbers of plans that this process read and wrote."""
 
     found: int = 0
     kept: int = 0
@@ -62,19 +62,19 @@ counters = Counters()
 
 
 class Unnamed(Exception):
-    """Raised for a program with something that another process has no name for."""
+    """Raised for a program with an attribute that has no name in another process."""
 
 
 class Place:
-    """The files of the plans of one program: found once, then read or written."""
+    """The files of the plans of one program."""
 
-    def __init__(self, key: str, sites: Sequence[Any], line: Any) -> None:
+    def __init__(self, key: str, sites: Sequence[Any]) -> None:
         self.key = key
-        self.sites, self.line = sites, line  # of the program that asks
-        self.free: str | None = None  # the first name under which there is no plan
+        self.sites = sites  # the user's lines of this process
+        self.free: str | None = None  # the first unused file name
 
     def load(self, extents: Sequence[int]) -> Stored | None:
-        """The plan whose guards hold at these extents, or None."""
+        """Reads the plan whose guards hold at these extents, or returns None."""
         cache = object_cache.default_cache()
         for number in range(VARIANTS):
             name = object_cache.make_key(self.key, str(number))
@@ -82,7 +82,7 @@ class Place:
             if data is None:
                 self.free = name
                 return None
-            found = plan_format.loads(data, self.sites, extents, self.line)
+            found = plan_format.loads(data, self.sites, extents)
             if found is not None:
                 counters.found += 1
                 if found.residuals is not None:
@@ -94,7 +94,7 @@ class Place:
         self, schedule: Schedule, division: Fused, fused: bool, guards: list[Guard], scope: Scope,
         residuals: Residuals | None = None,
     ) -> None:  # fmt: skip
-        """Write a plan down, if it can be and there is room for one more of its program."""
+        """Writes a plan, if it can be serialized and there is room for one more of its program."""
         if self.free is None:
             return
         try:
@@ -108,46 +108,34 @@ class Place:
 
 
 def place_of(program: Program, wanted: Any, fused: bool, later: Any) -> Place | None:
-    """Where the plans of a program are; None where none is kept. later: what names what they store residuals for."""
-    calls = program.calls
-
-    def text() -> Any:
-        # NOTE: a change of mode computes nothing, and has its place.
-        return [None if c.op is MODE else _text(c, key_of(c, at)) for c in calls], wanted, fused, later
-
-    return _place(calls[wanted[0][0]].device, text, [c.site for c in calls], None)
-
-
-def place_of_step(s: Call, key: Key, line: Any) -> Place | None:
-    """Where the plans of one operation on operands of a form are (first_run.py); key: that of its kind."""
-    return _place(s.device, lambda: _text(s, key), [], line)
-
-
-def _place(device: str, text: Callable[[], Any], sites: Sequence[Any], line: Any) -> Place | None:
+    """The files for the plans of a program; None where none are kept. later: name of the stored residuals."""
     if not settings["stored"] or settings["verify"] or settings["interpret"]:
         return None
     if "lazyt.ir.passes.pipeline" in sys.modules and pipeline.is_changed():
         return None
+    calls = program.calls
+    device = calls[wanted[0][0]].device
     identity = backends[device].identity(device)
     if identity is None or object_cache.default_cache().directory is None:
         return None
     try:
-        program = repr((device, text()))
+        # NOTE: a change of mode computes nothing; None keeps its position.
+        text = repr((device, [None if c.op is MODE else _text(c) for c in calls], wanted, fused, later))
     except Unnamed:
         return None
     flags = repr(sorted(settings.items()))
-    return Place(object_cache.make_key(program, flags, *identity, object_cache.source_identity()), sites, line)
+    key = object_cache.make_key(text, flags, *identity, object_cache.source_identity())
+    return Place(key, [c.site for c in calls])
 
 
-def _text(c: Call, key: Key) -> Any:
-    """A key of a call as plain data: all that it is lowered from."""
+def _text(c: Call) -> Any:
+    """The key of a call as plain data: all that it is lowered from."""
     mode = c.mode.computing.values
     if mode["memory"] is not None or mode["compress"] is not None or c.op in DRAWS:
         raise Unnamed
-    if c.op is INPUT:
-        return _named(key)
-    # NOTE: the text of an attribute says its type.
-    return _named((key[0][:-1], *key[1:]))
+    key = key_of(c, at)
+    # NOTE: the text of an attribute shows its type.
+    return _named(key if c.op is INPUT else (key[0][:-1], *key[1:]))
 
 
 def _op_name(op: Any) -> Any:
@@ -174,7 +162,7 @@ def _op_name(op: Any) -> Any:
 
 
 def _named(x: Any) -> Any:
-    """An attribute as plain data whose `repr` says all of it; Unnamed for anything else."""
+    """An attribute as plain data with a complete `repr`. Raises Unnamed for anything else."""
     cls = x.__class__
     if x is None or cls is str or cls in _TYPES:
         return x

@@ -33,9 +33,9 @@ else:
     division = on_demand.module("lazyt.runtime.division")
     partitions = on_demand.module("lazyt.runtime.partition")
 
-# A trace of fewer steps is one program, unless it accumulates gradients.
+# A trace with fewer steps is one program, unless it accumulates gradients.
 MIN_STEPS = 64
-# What a trace that is one program has for the places where it is divided.
+# Memo of a trace that is not divided.
 WHOLE = object()
 
 
@@ -53,7 +53,7 @@ def partition(pos: Step, ext: Ext, want: Sequence[Slot]) -> Partition | None:
 
 
 def iteration_left(pos: Step) -> int | None:
-    """How many steps at least are left of this iteration, for a trace that goes round a loop; None for another one."""
+    """Least number of steps left of the current iteration of a loop; None for a trace without a loop."""
     if pos.mixed or not settings["partition"]:
         return None
     program = pos.program

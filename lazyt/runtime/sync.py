@@ -23,7 +23,8 @@ from lazyt.ir import dtypes
 from lazyt.runtime import memory
 from lazyt.runtime.computing import Snapshot, compute, differentiable
 from lazyt.runtime.liveness import apart, commit, is_wanted, stand, wanted_of
-from lazyt.runtime.plan_cache import Plan, drop_plans
+from lazyt.runtime.plan import Plan
+from lazyt.runtime.plan_cache import drop_plans
 from lazyt.runtime.replay import ENQUEUE, Again, counters
 from lazyt.runtime.replay_update import remember
 from lazyt.runtime.subprograms import iteration_left

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lazyt.inspect.kernels import KernelView
     from lazyt.runtime.cache_miss import Why
     from lazyt.runtime.first_run import Stepwise
-    from lazyt.runtime.plan_cache import Plan
+    from lazyt.runtime.plan import Plan
     from lazyt.tracing.call_site import Site
 else:
     kernels = on_demand.module("lazyt.inspect.kernels")
@@ -48,9 +48,7 @@ class SyncReport:
     run_time: float = 0.0
     in_place: int = 0  # results that were written where a value was that nobody holds any more
     superset: bool = False  # the plan computed more than was wanted
-    plan: Plan | Stepwise[Plan] | None = (
-        None  # the last that ran; a trace over several devices, or a long one, has several
-    )
+    plan: Plan | Stepwise | None = None  # the last that ran; a trace over several devices, or a long one, has several
     extents: tuple[int, ...] = ()  # those that it ran for
     parts: int = 0  # programs that a long trace was divided into; most share a plan
 
@@ -62,9 +60,9 @@ class SyncReport:
         self.steps = steps
         self.outputs = outputs
         self.record_time = record_time
-        self.ran: dict[tuple[int, tuple[int, ...]], Plan | Stepwise[Plan]] = {}  # by their id and the extents
+        self.ran: dict[tuple[int, tuple[int, ...]], Plan | Stepwise] = {}  # by their id and the extents
 
-    def add(self, plan: Plan | Stepwise[Plan], extents: tuple[int, ...]) -> None:
+    def add(self, plan: Plan | Stepwise, extents: tuple[int, ...]) -> None:
         """A plan that runs for these extents."""
         self.plan, self.extents = plan, extents
         self.ran[id(plan), extents] = plan

@@ -19,7 +19,7 @@ import lazyt as lt
 from lazyt.backends.registry import available, host
 from lazyt.config import HOST, cpu as switches, general
 from lazyt.ir import graph as g
-from lazyt.runtime import chain, division, first_run, memory, plan_cache, sync as syncing
+from lazyt.runtime import chain, division, first_run, memory, plan, plan_cache, sync as syncing
 from lazyt.runtime.device import Device
 from lazyt.testing.closeness import Work, work_of
 from lazyt.tracing.call_site import user_site
@@ -102,9 +102,9 @@ class Program:
 
     def compute(self, slots: Sequence[Slot], fused: bool) -> list[np.ndarray[Any, Any]]:
         """These values, through kernels that are planned for them alone."""
-        plan = plan_cache.build(self.pos.program, self.ext, slots, self.scalars, fused)
-        plan.compile(self.ext.values, self.scalars)
-        return [memory.as_array(d) for d in plan.run(self.ext.values, self.scalars, self.inputs, slots)]
+        made = plan.build(self.pos.program, self.ext.values, slots, self.scalars, fused)
+        made.compile(self.ext.values, self.scalars)
+        return [memory.as_array(d) for d in made.run(self.ext.values, self.scalars, self.inputs, slots)]
 
 
 class Watched(Trace):

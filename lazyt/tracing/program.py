@@ -1,4 +1,4 @@
-"""The recorded program as a value: its calls, and when two of them are equal.
+"""The recorded program as a value: calls, their keys, and numbers for equal programs.
 
 A *call* is one operation on values of its program, in one mode and on one device; an input is a call without operands.
 Extents, scalars and lines are arguments of a program, not parts of it: calls know only how many there are. What a call
@@ -45,7 +45,7 @@ ASSIGN = _Special("assign")
 
 
 class Slot:
-    """Value `k` of a call. `shape` is that of the extents which were met last."""
+    """Value `k` of a call. `shape` is the one at the latest extents."""
 
     __slots__ = ("dtype", "k", "leaf", "reach", "requires_grad", "shape", "step")
 
@@ -58,7 +58,7 @@ class Slot:
         # The leaf slot whose gradient identity this value carries: itself for a leaf, the parameter's leaf for a
         # value assigned to it under no_grad, None otherwise.
         self.leaf: Slot | None = None
-        self.reach: Any = None  # memo of what a backward from here passes through
+        self.reach: Any = None  # memo: the steps that a backward from here passes
 
 
 class Call(Slot):
@@ -93,24 +93,24 @@ class Call(Slot):
         self.stops: frozenset[Slot] = frozenset()  # for a backward: values that pass nothing on
 
     def give(self, n: int) -> None:
-        """Have so many values."""
+        """Makes `n` slots for its values."""
         self.slots = tuple(self if k == 0 else Slot(self, k, None, False) for k in range(n))
 
 
 def is_expanded(op: Any) -> bool:
-    """Whether an operation is written by a rule of autograd, from the calls before it: its attributes name values."""
+    """Whether autograd expands an operation from the calls before it, so that its attributes name values."""
     return hasattr(op, "expand")
 
 
 def kind_of(c: Call) -> Key:
-    """What a call does, whatever it reads. Last the types of its attributes: equal ones may mean different things."""
+    """Key of the computation of a call, whatever it reads. Types of attributes are part of it: True is not 1."""
     if is_expanded(c.op):
         return (c.op, len(c.operands), None, c.n_ints, c.n_offsets, c.mode.computing, ())
     return (c.op, c.statics, c.info, c.n_ints, c.n_offsets, c.mode.computing, tuple(map(type, c.statics)))
 
 
 def key_of(c: Call, place: Callable[[Slot], Any]) -> Key:
-    """All that is equal for equal calls on values at these places."""
+    """Key of a call whose operands are at the places that `place` gives; equal for equal calls."""
     if c.op is INPUT:
         return (INPUT, *c.statics)
     if c.op is MODE:
@@ -119,12 +119,12 @@ def key_of(c: Call, place: Callable[[Slot], Any]) -> Key:
     return (
         kind_of(c), tuple([place(x) if isinstance(x, Slot) else x for x in c.operands]), special,
         tuple([(x.dtype, x.requires_grad, x.leaf is not None) for x in c.slots]),
-        bool(c.targets), frozenset(map(place, c.stops)), c.device,
+        bool(c.targets), frozenset(map(place, c.stops)) if c.stops else None, c.device,
     )  # fmt: skip
 
 
 def _placed(x: Any, place: Callable[[Slot], Any]) -> Any:
-    """Values in an attribute as their places."""
+    """An attribute with places instead of values."""
     if isinstance(x, Slot):
         return place(x)
     if isinstance(x, tuple | frozenset):
@@ -133,63 +133,62 @@ def _placed(x: Any, place: Callable[[Slot], Any]) -> Any:
 
 
 def at(x: Slot) -> tuple[int, int]:
-    """The place of a value in its own program."""
+    """Place of a value in its program: index of the call, and which of its values."""
     return x.step.index, x.k
 
 
-MAX_NUMBERS = 1 << 16  # some 600 bytes each, and what is in their keys: functions of users, modes
+MAX_NUMBERS = 1 << 16  # about 600 bytes each, and the attributes in their keys
 _numbers: dict[tuple[Any, ...], int] = {}
 _next = itertools.count(1)
 _lock = process_lock()
 
 
 def number_of(before: int, key: Key) -> int:
-    """The number of the program that has one more call than another; 0 is that of none."""
+    """Number of the program that appends a call to another one, whose number is `before`; 0: the empty program."""
     full = (before, key)
     n = _numbers.get(full)
     if n is None:
         with _lock:
             if len(_numbers) >= MAX_NUMBERS:
-                _numbers.clear()  # what is forgotten only gets a second number, and shares no plan with the first
+                _numbers.clear()  # NOTE: a forgotten program gets a second number, and no plan of the first
             n = _numbers.setdefault(full, next(_next))
     return n
 
 
-# What a program has that was not asked how much is left of an iteration.
+# `Program.left` before it is computed.
 UNASKED = object()
 
 
 class Program:
-    """The calls of a program in order, and what was found out about it."""
+    """A sequence of calls with the number of all equal programs, and memos of the runtime."""
 
     __slots__ = ("calls", "division", "ext", "left", "number", "plan", "plans", "want")
 
     def __init__(self, calls: list[Any], number: int) -> None:
         self.calls = calls
         self.number = number
-        # Memo of runtime/plan_cache.py: the plans of all programs of this number, and the last one that was asked for,
-        # with the extents and the values that were wanted.
+        # Memo of runtime/plan_cache.py: the plans of all equal programs; the latest one, its extents and wanted values.
         self.plans: Any = None
         self.plan: Any = None
         self.ext: Any = None
         self.want: list[Slot] = []
-        # Memo of runtime/subprograms.py: where it is divided; how many calls an iteration has left.
+        # Memo of runtime/subprograms.py: where it is divided; number of calls left of an iteration of a loop.
         self.division: Any = None
         self.left: Any = UNASKED
 
     @property
     def end(self) -> Any:
-        """Its last call."""
+        """The last call."""
         return self.calls[-1]
 
 
 class Builder:
-    """Makes a program of calls of another one, on inputs of its own."""
+    """Builds a program from calls of another one, on inputs of its own."""
 
     def __init__(self, mode: Mode, device: str, number: int = 0) -> None:
-        """number: that of the program which has no calls yet."""
+        """number: that of the program before the first call."""
         self.calls: list[Call] = []
-        self.slots: dict[Slot, Slot] = {}  # the value here that stands for one there
+        self.slots: dict[Slot, Slot] = {}  # from a value of the other program to the one here
         self.number = number
         self._root = Call(None, None, (), (), mode)
         self._root.device = device
@@ -203,7 +202,7 @@ class Builder:
         return self.calls[-1] if self.calls else self._root
 
     def input(self, form: Key, x: Slot | None = None) -> Call:
-        """An input of this form (dtype, rank, whether gradients are asked of it, -1, device), for a value there."""
+        """Adds an input of this form (dtype, rank, kind of gradient, -1, device), which stands for a value `x`."""
         c = Call(self._last, INPUT, (), form, self._root.mode)
         c.dtype, c.n_ints, c.device = form[0], form[1], form[4]
         c.requires_grad = form[2] != 0
@@ -213,9 +212,9 @@ class Builder:
         return self._add(c)
 
     def call(self, like: Call, op: Any, operands: tuple[Any, ...], statics: tuple[Any, ...], more: Key) -> Call:
-        """A new call on the line of another one, in its mode and on its device; its values have no dtypes yet.
+        """Adds a new call with line, mode and device of another one; its values have no dtypes yet.
 
-        more: how many integers, offsets and values it has.
+        more: the numbers of its integers, offsets and values.
         """
         c = Call(self._last, op, operands, statics, like.mode)
         c.site, c.device = like.site, like.device
@@ -227,7 +226,7 @@ class Builder:
         return self._add(c)
 
     def copy(self, s: Call) -> Call:
-        """The same call on the values that stand for its operands; its values stand for those there."""
+        """Adds a copy of a call, on the values that stand for its operands."""
         of = self.slots.__getitem__
         special = is_expanded(s.op)
         c = Call(self._last, s.op, _placed(s.operands, of), _placed(s.statics, of) if special else s.statics, s.mode)
@@ -236,7 +235,7 @@ class Builder:
         c.site, c.device = s.site, s.device
         c.give(len(s.slots))
         c.stops = frozenset(map(of, s.stops))
-        # NOTE: of an update's targets only that there are some is asked; they are among its operands.
+        # NOTE: targets of an update are operands too; lowering asks only whether there are any.
         c.targets = tuple(of(x) for x in s.targets if x in self.slots)
         for x, y in zip(s.slots, c.slots, strict=True):
             y.dtype, y.shape, y.requires_grad = x.dtype, x.shape, x.requires_grad
@@ -246,7 +245,7 @@ class Builder:
         return self._add(c)
 
     def program(self) -> Program:
-        """The program of the calls so far."""
+        """The program of the calls added so far."""
         number = self.number
         for c in self.calls:
             number = number_of(number, key_of(c, at))

@@ -63,7 +63,7 @@ class Worker(threading.Thread):
 
 
 def plans_for(name: str) -> list[object]:
-    return [p for p in plan_cache._elsewhere if p.device.partition(":")[0] == name and p.fused]
+    return [p for p in plan_cache.elsewhere if p.device.partition(":")[0] == name and p.fused]
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -15,7 +15,7 @@ from lazyt.backends.registry import host
 from lazyt.config import general
 from lazyt.ir.passes.pipeline import PASSES
 from lazyt.ir.target import OF_FLAG, Target
-from lazyt.runtime.first_run import options_for
+from lazyt.runtime.plan import options_for
 
 ABILITIES = {f.name for f in fields(Target)}
 ANNOTATED = re.compile(rf"\b({'|'.join(ABILITIES)}): ")

@@ -24,7 +24,7 @@ from lazyt.ir.graph_interpreter import interpret
 from lazyt.ir.symbolic import Scope
 from lazyt.ops import random as random_ops
 from lazyt.ops.definition import OPS, OpDef
-from lazyt.runtime.first_run import guards_hold
+from lazyt.runtime.plan import guards_hold
 from tests.support.lowered import SCALARS, lowered_twice
 
 

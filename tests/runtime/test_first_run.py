@@ -80,7 +80,7 @@ def test_programs_share_the_plans_of_their_steps(monkeypatch):
     lt.sin(x + y * x).numpy()
     known = {id(p) for ps in first_run._kinds.values() for p in ps}
     # Other programs of the same operations, at another size.
-    monkeypatch.setattr(first_run, "OneStep", None)
+    monkeypatch.setattr(first_run, "build", None)
     x, y = ramp(7), ramp(7)
     (lt.sin(lt.sin(x) + y) * y + x).numpy()
     report = lt.last_sync()

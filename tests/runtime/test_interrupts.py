@@ -26,7 +26,7 @@ from lazyt.backends.cpu.thread_pool import runtime
 from lazyt.errors import LazytInternalError
 from lazyt.interrupts import uninterrupted
 from lazyt.ir.passes import pipeline
-from lazyt.runtime import memory, plan_cache
+from lazyt.runtime import memory, plan, plan_cache
 from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.inplace import set_items
 from lazyt.tracing.trace import local
@@ -313,7 +313,7 @@ def test_an_interrupted_load_can_be_repeated() -> None:
 
 
 PASSES = {
-    "lower": plan_cache, "names": plan_cache,
+    "lower": plan, "names": plan,
     **dict.fromkeys(("canonicalize", "fuse_bounded", "kernelized", "ordered", "verify"), pipeline),
 }  # fmt: skip
 
@@ -388,7 +388,7 @@ def test_faults_again_and_again_keep_no_memory(monkeypatch: Any) -> None:
 
     x = lt.ones((1 << 16,)) * 1
     lt.sync()
-    monkeypatch.setattr(plan_cache, "lower", of_lazyt(faulty))
+    monkeypatch.setattr(plan, "lower", of_lazyt(faulty))
     used: list[int] = []
     for turn in range(12):
         y = x * (turn + 2)

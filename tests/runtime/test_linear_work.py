@@ -386,7 +386,7 @@ def plan_and_bind() -> None:
     tr = local.trace
     want, _, _ = wanted_of(tr)
     plan_cache.names(want)
-    plan = plan_cache.build(tr.pos.program, tr.ext, want, tr.scalars, True)
+    plan = plan_cache.build(tr.pos.program, tr.ext.values, want, tr.scalars, True)
     bound = plan.executable.bind(tr.ext.values, tr.scalars)
     bound.divide(0)
 

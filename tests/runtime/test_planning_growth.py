@@ -22,7 +22,7 @@ from lazyt.ir.extent_source import Values
 from lazyt.ir.extents import maximum, minimum
 from lazyt.ir.passes import pipeline
 from lazyt.ir.symbolic import Dim, Scope, hint
-from lazyt.runtime.first_run import guards_hold, options_for
+from lazyt.runtime.plan import guards_hold, options_for
 from lazyt.tracing.lower import lower
 from lazyt.tracing.trace import local
 from tests.support.plans import forget

@@ -15,6 +15,7 @@ import functools
 import itertools
 import math
 import random
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -78,6 +79,8 @@ SPELLED: dict[str, tuple[tuple[str, tuple[Shape, ...]], ...]] = {
 ELSEWHERE = ("random.", "dropout", "recurrent.", "optim.", "clip_grad")
 START = "x = "
 LARGE, NOISE = 50.0, 1e-11  # what values may be, or differences lose too many digits
+# Operations that give equal elements different places, or read one of them: any slope between is right.
+ORDERS = re.compile(r"\b(sort|partition|median|nanmedian|quantile|percentile|nanquantile|nanpercentile|topk)\(")
 MOST = 2000  # elements of a sample's operand
 ATTEMPTS = 6  # programs of a pair until one is not refused
 
@@ -380,11 +383,18 @@ class Program:
             raise Stopped(f"{text}: no finite numbers")
         if np.any((a != 0) & (np.abs(a) < NOISE)):
             raise Stopped(f"{text}: rounding errors of zeros")
+        if ORDERS.search(text) and any(self._ties(x) for x in re.findall(r"\b[a-z]+\d*\b", text)):
+            raise Stopped(f"{text}: the order of equal elements")
         if "linalg." in text and self._is_steep(text, made):
             raise Stopped(f"{text}: rounding errors decide")
         self._run(f"{name} = new({text})" if not text.startswith(("put", "add")) else f"{name} = {text}")
         if np.max(np.abs(a)) > LARGE:
             self._run(f"{name} = {name} * {2.0 / float(np.max(np.abs(a))):.3g}")
+
+    def _ties(self, name: str) -> bool:
+        """Whether a value has equal elements."""
+        a = self.space.get(name)
+        return isinstance(a, np.ndarray) and np.unique(a).size < a.size
 
     def _is_steep(self, text: str, made: Any) -> bool:
         """Whether a change of the operands in the tenth digit changes the result in its fourth."""
