@@ -26,13 +26,7 @@ from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
 
 # PyTorch's dtypes and the classes of its typed storages, by what lazyt has.
-_DTYPES = {
-    "float64": np.dtype(np.float64), "float32": np.dtype(np.float32), "float16": np.dtype(np.float16),
-    "bfloat16": dtypes.bfloat16, "complex64": np.dtype(np.complex64), "complex128": np.dtype(np.complex128),
-    "int64": np.dtype(np.int64), "int32": np.dtype(np.int32), "int16": np.dtype(np.int16), "int8": np.dtype(np.int8),
-    "uint8": np.dtype(np.uint8), "uint16": np.dtype(np.uint16), "uint32": np.dtype(np.uint32),
-    "uint64": np.dtype(np.uint64), "bool": np.dtype(np.bool_),
-}  # fmt: skip
+_DTYPES = {d.name: d for d in dtypes.ALL}
 _STORAGES = {
     "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
     "ComplexFloatStorage": "complex64", "ComplexDoubleStorage": "complex128", "LongStorage": "int64",
@@ -213,7 +207,9 @@ class _Storages:
         nbytes = math.prod(x.shape) * dtype.itemsize
         self.allowance.take(nbytes)
         places = tuple(s * dtype.itemsize for s in x.strides)
-        view = np.lib.stride_tricks.as_strided(whole[x.offset :], x.shape, places, writeable=False)
+        # NOTE: NumPy strides arrays of its own dtypes alone.
+        own = whole.view(dtypes.of(dtype).bits_dtype) if dtypes.of(dtype).foreign else whole
+        view = np.lib.stride_tricks.as_strided(own[x.offset :], x.shape, places, writeable=False).view(dtype)
         if not (x.conj or x.neg):
             return view
         self.allowance.take(nbytes)

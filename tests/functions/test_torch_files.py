@@ -40,6 +40,14 @@ def test_values_are_pytorchs(name):
             )
 
 
+def test_floats_of_8_bits_are_pytorchs():
+    found = flat(lt.load(PT / "stored_dtypes.pt"))
+    with np.load(PT / "stored_dtypes.npz") as want:
+        for k, x in found.items():
+            assert x.dtype == (lt.float8_e4m3fn if k == "strided" else getattr(lt, k))
+            np.testing.assert_array_equal(x.numpy().astype(np.float32), want[k])
+
+
 def test_what_is_around_tensors_is_as_it_was():
     with open(PT / "checkpoint.pt", "rb") as f:
         found = lt.load(f, map_location="cpu", weights_only=True)

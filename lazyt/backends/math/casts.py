@@ -110,7 +110,7 @@ _FROM_AND_TO = {
 
 
 def widen(x: Vec, dtype: np.dtype) -> Vec:
-    """A float16 or bfloat16 as float32, exactly; float32 and float64 as they are."""
+    """A narrower float as float32, exactly; float32 and float64 as they are."""
     return _FROM_AND_TO[dtype][0](x) if dtype in _FROM_AND_TO else x
 
 
@@ -127,7 +127,7 @@ def narrow(x: Vec, dtype: np.dtype) -> Vec:
 
 
 def rounded(x: Vec, dtype: np.dtype) -> Vec:
-    """A float32 rounded to the nearest float16 or bfloat16, as a float32."""
+    """A float32 rounded to the nearest value of a narrower float, as a float32."""
     if dtype != dtypes.bfloat16:
         return widen(narrow(x, dtype), dtype)
     bits = x.as_int()

@@ -68,7 +68,7 @@ def _on_bits(rule: Rule) -> Rule:
 
 
 def in_float32(rule: Rule, dtype: np.dtype) -> Rule:
-    """A float32 rule for a 16-bit float: exact on the way in, one rounding on the way out."""
+    """A float32 rule for a narrower float: exact on the way in, one rounding on the way out."""
 
     def apply(*operands: Vec) -> Vec:
         r = rule(*(casts.widen(x, dtype) for x in operands))

@@ -4,7 +4,8 @@
 
 A backend computes from a kernel what its code needs (its `needs.py`), as a share of what it allows. The values of a
 kernel that needs more are numbered as *pieces*, in recorded order, and the graph is fused again with no kernel over two
-pieces; so cuts are at ordinary boundaries, and a kernel of one piece is fused like any other. A piece ends where the
+pieces; so cuts are at ordinary boundaries, and a kernel of one piece is fused like any other. Cheap values are computed
+again by other pieces, until kernels stay too large by that: from round CHEAP_ROUNDS on they are stored too. A piece ends where the
 least has to be stored for the next ones, among places that do not make it much smaller than allowed. Pieces are
 found from the beginning, so a longer unroll of a loop reuses the kernels of its prefix.
 """
@@ -31,6 +32,7 @@ FILL = 0.8
 SLACK = 0.5
 # Rounds of dividing kernels that are still too large: each at least halves them.
 ROUNDS = 12
+CHEAP_ROUNDS = 3
 
 
 def fuse_bounded(graph: Graph, scope: Scope | None, target: Target, held: Held = NOTHING_HELD) -> Fused:
@@ -39,8 +41,8 @@ def fuse_bounded(graph: Graph, scope: Scope | None, target: Target, held: Held =
     pieces: dict[Node, int] = {}
     count = 0
     kernels: Kernels | None = None
-    for _ in range(ROUNDS):
-        fused = fuse(graph, scope, target, True, pieces, held)
+    for number in range(ROUNDS):
+        fused = fuse(graph, scope, target, True, pieces, held, number < CHEAP_ROUNDS)
         # NOTE: most programs take one round. In further ones most groups are what they were before.
         found = kernels or Kernels(scope, target.stage_reuse, fused.groups)
         large: list[tuple[KernelCall, float]] = []

@@ -55,21 +55,23 @@ CALLS = frozenset({"matmul", *CONVOLUTIONS, "opaque", "scatter"})
 
 def fuse(
     graph: Graph, scope: Scope | None, target: Target, enabled: bool = True, pieces: Mapping[Node, int] | None = None,
-    held: Held = NOTHING_HELD,
+    held: Held = NOTHING_HELD, again: bool = True,
 ) -> Fused:  # fmt: skip
     """Divide a graph into groups and calls. With `enabled` off every operation is a kernel of its own.
 
-    pieces: nodes of different numbers (0 where there is none) are stored by different groups.
+    pieces: nodes of different numbers (0 where there is none) are stored by different groups; again: a cheap one is
+    computed again by a group of another number.
     """
-    return _Fuser(graph, scope, target, enabled, pieces or {}, held).run()
+    return _Fuser(graph, scope, target, enabled, pieces or {}, held, again).run()
 
 
 class _Fuser:
     def __init__(
-        self, graph: Graph, scope: Scope | None, target: Target, enabled: bool, pieces: Mapping[Node, int], held: Held
+        self, graph: Graph, scope: Scope | None, target: Target, enabled: bool, pieces: Mapping[Node, int], held: Held,
+        again: bool,
     ) -> None:  # fmt: skip
         self.graph = graph
-        self.pieces = pieces
+        self.pieces, self.again = pieces, again
         self.held = held
         self.scope = scope
         self.target = target
@@ -180,7 +182,7 @@ class _Fuser:
             return "places"
         piece = self._piece(n)
         for group, ps in wanted.items():
-            if not cheap and group.piece != piece:
+            if group.piece != piece and not (cheap and self.again):
                 return "needs"
             if group.size >= MAX_GROUP:
                 return "size"

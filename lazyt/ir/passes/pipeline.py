@@ -1,7 +1,8 @@
 """The pipeline of passes: from the graph of a program to its schedule, for plans, first runs and inspection.
 
-    outputs -> canonicalize -> collect_sums -> compress -> save_residuals -> phases -> winograd -> recompute -> fuse
-            -> kernelize -> epilogues -> order -> Program.schedule
+    outputs -> canonicalize -> collect_sums -> merge_axes -> join_axes -> pack_shared -> compress -> save_residuals
+            -> phases -> winograd -> recompute -> prefetch -> fuse -> kernelize -> epilogues -> order
+            -> Program.schedule
 
 A pass is a function of a `Program` and the `Options` of the compilation. It maps a valid program to a valid one,
 changes nothing in place, and returns the same object where nothing changes. With `Options.verify` each program is

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,6 +112,14 @@ def test_a_pass_has_one_name_and_stands_behind_a_known_one() -> None:
         register(Pass("fuse", nothing), after="canonicalize")
     with pytest.raises(ValueError, match="no pass 'none'; the passes are canonicalize, "):
         register(Pass("new", nothing), after="none")
+
+
+def test_the_lists_of_passes_are_those_of_the_pipeline() -> None:
+    names = [p.name for p in PASSES]
+    drawn = (pipeline.__doc__ or "").partition("outputs -> ")[2].partition("-> Program.schedule")[0]
+    assert re.split(r"\s*->\s*", drawn.strip()) == names
+    page = (Path(__file__).parents[3] / "docs" / "architecture.md").read_text()
+    assert page.partition("`pipeline` lists them: ")[2].partition(";")[0].split(", ") == names
 
 
 def test_compiling_up_to_a_pass_stops_there() -> None:
