@@ -5,9 +5,9 @@
 A backend computes from a kernel what its code needs (its `needs.py`), as a share of what it allows. The values of a
 kernel that needs more are numbered as *pieces*, in recorded order, and the graph is fused again with no kernel over two
 pieces; so cuts are at ordinary boundaries, and a kernel of one piece is fused like any other. Cheap values are computed
-again by other pieces, until kernels stay too large by that: from round CHEAP_ROUNDS on they are stored too. A piece ends where the
-least has to be stored for the next ones, among places that do not make it much smaller than allowed. Pieces are
-found from the beginning, so a longer unroll of a loop reuses the kernels of its prefix.
+again by other pieces; from round CHEAP_ROUNDS on, where kernels stay too large by that, they are stored too. A piece
+ends where the least has to be stored for the next ones, among places that do not make it much smaller than allowed.
+Pieces are found from the beginning, so a longer unroll of a loop reuses the kernels of its prefix.
 """
 
 from __future__ import annotations
