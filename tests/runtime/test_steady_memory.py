@@ -16,7 +16,7 @@ from lazyt.errors import IndexOutOfRange
 from lazyt.ir.graph import Node
 from lazyt.runtime import cache_miss, kept, plan_cache
 from lazyt.runtime.replay import counters
-from lazyt.tracing import mode, trace
+from lazyt.tracing import mode, program
 from lazyt.tracing.trace import Step, Trace, local
 from tests.support.plans import forget
 
@@ -305,7 +305,7 @@ def test_modes_that_nobody_asks_for_again_are_forgotten(
     under: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan_cache, "budget", kept.Budget(200 * kept.STEP_BYTES))
-    monkeypatch.setattr(trace, "MAX_SIDS", 200)
+    monkeypatch.setattr(program, "MAX_NUMBERS", 200)
     monkeypatch.setattr(mode, "MOST_NEAR", 50)
     forget()
     counts = []
