@@ -81,7 +81,7 @@ START = "x = "
 LARGE, NOISE = 50.0, 1e-11  # what values may be, or differences lose too many digits
 # Operations that give equal elements different places, or read one of them: any slope between is right.
 ORDERS = re.compile(r"\b(sort|partition|median|nanmedian|quantile|percentile|nanquantile|nanpercentile|topk)\(")
-MOST = 2000  # elements of a sample's operand
+MOST, LARGEST = 2000, 20_000  # elements of an operand: of a sample, and with extents of other values
 ATTEMPTS = 6  # programs of a pair until one is not refused
 
 
@@ -312,6 +312,8 @@ class Program:
             order = self.rng.sample(range(len(form.shapes)), len(form.shapes))
             given = {order[0]: m} if second is None else {order[0]: m, order[1]: second}
             for fitted, shapes in self._fitted(form, given):
+                if any(math.prod(s) > LARGEST for s in shapes):
+                    continue
                 for domain in _DOMAINS:
                     kept = len(self.lines)
                     try:
