@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lazyt.forking import cached_property
 from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder
 
