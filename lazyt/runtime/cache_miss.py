@@ -67,8 +67,8 @@ def first_difference(program: Program) -> Why:
         return str
     at: list[Step] = [path[0].parent]
     for s in path:
-        known = [c for k in at for c in _known(k)]
-        same = [c for c in known if c.number == s.number]
+        known, number = [c for k in at for c in _known(k)], s.number
+        same = [c for c in known if c.number == number]
         if not same:
             return _difference(s, known, any(k.ends for k in at))
         at = same[-FOLLOWED:]

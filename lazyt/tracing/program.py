@@ -65,8 +65,8 @@ class Call(Slot):
     """One operation of a program; it is also its own first value."""
 
     __slots__ = (
-        "device", "ext_start", "index", "info", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "op", "operands",
-        "scalar_start", "site", "slots", "statics", "stops", "targets",
+        "device", "ext_start", "index", "info", "kind", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "op",
+        "operands", "scalar_start", "site", "slots", "statics", "stops", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +89,7 @@ class Call(Slot):
         self.device: str = next((x.step.device for x in operands if isinstance(x, Slot)), mode.device)
         self.site: Site | None = None
         self.info: Any = None
+        self.kind: Key | None = None  # memo of `kind_of`
         self.targets: tuple[Slot, ...] = ()  # for an in-place call: the values it supersedes
         self.stops: frozenset[Slot] = frozenset()  # for a backward: values that pass nothing on
 
@@ -104,9 +105,14 @@ def is_expanded(op: Any) -> bool:
 
 def kind_of(c: Call) -> Key:
     """Key of the computation of a call, whatever it reads. Types of attributes are part of it: True is not 1."""
-    if is_expanded(c.op):
-        return (c.op, len(c.operands), None, c.n_ints, c.n_offsets, c.mode.computing, ())
-    return (c.op, c.statics, c.info, c.n_ints, c.n_offsets, c.mode.computing, tuple(map(type, c.statics)))
+    kind = c.kind
+    if kind is None:
+        if is_expanded(c.op):
+            kind = (c.op, len(c.operands), None, c.n_ints, c.n_offsets, c.mode.computing, ())
+        else:
+            kind = (c.op, c.statics, c.info, c.n_ints, c.n_offsets, c.mode.computing, tuple(map(type, c.statics)))
+        c.kind = kind
+    return kind
 
 
 def key_of(c: Call, place: Callable[[Slot], Any]) -> Key:

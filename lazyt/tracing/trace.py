@@ -180,6 +180,8 @@ class Step(Call):
     @property
     def number(self) -> int:
         """The number of that program, found when it is asked for: what a step gives is complete then."""
+        if self._number:
+            return self._number
         todo: list[Step] = []
         s = self
         while not s._number and s.parent is not None:
