@@ -14,7 +14,7 @@ from lazyt.autograd.vjp_step import may_refuse
 from lazyt.ops.residuals import EARLIER
 from lazyt.tracing.current import return_to, switch_mode
 from lazyt.tracing.inputs import bind_input
-from lazyt.tracing.program import Slot
+from lazyt.tracing.program import Slot, is_expanded, position
 from lazyt.tracing.record import advance
 from lazyt.tracing.tensor_state import Data, Gradient, Holder
 from lazyt.tracing.trace import Step, Trace
@@ -41,7 +41,7 @@ class Later:
         self.leaves = list(leaves)
         # Which of the leaves each value leads to: gradients of the others are none, not zeros.
         self.leads = tuple(tuple(i for i, x in enumerate(self.leaves) if _leads(o, x)) for o in self.outputs)
-        self.name = tuple([(x.step.index, x.k) for some in ([*outputs], *self.groups) for x in some]), len(outputs)
+        self.name = tuple([position(x) for some in ([*outputs], *self.groups) for x in some]), len(outputs)
 
     def asked(self) -> list[Slot]:
         """The values whose cotangents it gives."""
@@ -69,7 +69,7 @@ def later(path: Sequence[Step], outputs: Sequence[Slot], reach: Reach) -> Later 
     """
     if not any(s.mode.compress is not None for s in reach.steps):
         return None
-    special = any(hasattr(s.op, "expand") and not _is_leaf(s) for s in reach.steps)
+    special = any(is_expanded(s.op) and not _is_leaf(s) for s in reach.steps)
     bounded = path[-1].mixed or any(s.mode.memory is not None for s in path)
     if special or bounded or may_refuse(reach.steps) or lane_bound(path):
         return None

@@ -19,7 +19,7 @@ from lazyt.autograd.vjp_step import BACKWARD, Create, read_by, vjp_step
 from lazyt.errors import AutogradError, ShapeError
 from lazyt.ops.definition import OPS
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
-from lazyt.tracing.program import Slot
+from lazyt.tracing.program import Slot, position
 from lazyt.tracing.record import record, slot_of
 from lazyt.tracing.tensor_state import Gradient, Handle
 from lazyt.tracing.trace import Step, Trace
@@ -159,7 +159,7 @@ class Parts:
         if reads is None:
             return ()
         if s not in self.read:
-            self.read[s] = sorted(reads(s), key=lambda x: (x.step.index, x.k))
+            self.read[s] = sorted(reads(s), key=position)
         return self.read[s]
 
     def _want(self, m: Gradient, slots: Sequence[Slot]) -> None:

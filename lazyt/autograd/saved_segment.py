@@ -42,7 +42,7 @@ from lazyt.tracing.assignments import KEEPS_LEAF, assign_step
 from lazyt.tracing.current import return_to, switch_mode
 from lazyt.tracing.inputs import bind_input
 from lazyt.tracing.lower import lower
-from lazyt.tracing.program import ASSIGN, INPUT, MODE, Slot
+from lazyt.tracing.program import ASSIGN, INPUT, MODE, Slot, is_expanded
 from lazyt.tracing.record import advance
 from lazyt.tracing.tensor_state import ELSEWHERE, Data, Gradient, Holder
 from lazyt.tracing.trace import Step, Trace
@@ -245,7 +245,7 @@ class Segment:
             return
         elif (again := getattr(s.op, "again", None)) is not None:
             made = again(tr, s, new)
-        elif getattr(s.op, "expand", None) is not None:
+        elif is_expanded(s.op):
             raise refuse_again(s)
         else:
             made = self._op(tr, s, new)
@@ -377,7 +377,7 @@ def _kept(
             kept.update(dict.fromkeys(s.slots))
             continue
         for x in s.operands:
-            if isinstance(x, Slot) and getattr(x.step.op, "expand", None) is not None and not x.requires_grad:
+            if isinstance(x, Slot) and is_expanded(x.step.op) and not x.requires_grad:
                 kept[x] = None
     return [x for x in kept if x.step.op is not INPUT]
 

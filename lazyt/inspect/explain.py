@@ -17,7 +17,7 @@ from lazyt.runtime.plan import Plan, build
 from lazyt.runtime.plan_cache import is_shown, peek, runs_alone, shown
 from lazyt.runtime.subprograms import partition
 from lazyt.tracing.printer import aligned, bytes_text, count_text, html_text, plural, time_text
-from lazyt.tracing.program import Program, Slot
+from lazyt.tracing.program import Program, Slot, position
 from lazyt.tracing.tensor_state import Handle, Holder
 from lazyt.tracing.trace import Ext, Trace, local
 
@@ -269,7 +269,7 @@ def _slot(x: Handle) -> Slot | None:
 
 def _needed(plan: Plan, slots: list[Slot]) -> set[int] | None:
     """The numbers of the launches that these values depend on; None where all of them do."""
-    names = {(s.step.index, s.k) for s in slots}
+    names = set(map(position, slots))
     need: set[Node] = {n for name, n in zip(plan.wanted, plan.schedule.outputs) if name in names}  # noqa: B905
     found: set[int] = set()
     launches: list[Launch] = plan.schedule.launches

@@ -15,6 +15,7 @@ from lazyt.runtime.computing import differentiable
 from lazyt.runtime.liveness import wanted_of
 from lazyt.runtime.plan_cache import show
 from lazyt.tracing.printer import aligned, bytes_text, html_text, plural, site_text, time_text
+from lazyt.tracing.program import position
 from lazyt.tracing.trace import Trace, local
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ def plan(*values: Handle) -> MemoryPlan:
     show(tr.pos.program, found.plan)
     wanted, _, others = wanted_of(tr)
     segment = differentiable(tr, wanted, others)
-    later = set() if segment is None else {(s.step.index, s.k) for s in segment.slots}
+    later = set() if segment is None else set(map(position, segment.slots))
     return MemoryPlan(found, tr, later)
 
 

@@ -171,7 +171,7 @@ def before_cast(b: Builder, x: Node) -> Node | None:
 
 
 def under(b: Builder, x: Node, movement: Collection[str], rewrite: Callable[[Node], Node | None]) -> Node | None:
-    """What `rewrite` gives for the value that x moves, moved as x is; None where it gives that."""
+    """Applies `rewrite` to the value below the movement of x, and moves the result alike; None where it gives None."""
     moved = []
     while x.op in movement:
         moved.append(x)

@@ -138,7 +138,7 @@ def host_kind(dtype: np.dtype) -> str:
 
 
 def computed_in(dtype: np.dtype) -> np.dtype:
-    """What arithmetic on a dtype is done in: float32 for float16, bfloat16 and those of 8 bits."""
+    """The dtype of arithmetic on a dtype: float32 for float16, bfloat16 and floats of 8 bits."""
     return _RECORDS[dtype].compute
 
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from lazyt.autograd.track import TRACK
 from lazyt.ir.records import dataclass
-from lazyt.tracing.program import Slot
+from lazyt.tracing.program import Slot, is_expanded
 from lazyt.tracing.trace import Step
 
 # How many backwards through one step are divided: each has a pull of its own for each part, which costs more at every
@@ -84,7 +84,7 @@ class Route:
 
 
 def _is_special(s: Step) -> bool:
-    return (hasattr(s.op, "expand") and s.op is not TRACK) or _is_bounded(s)
+    return (is_expanded(s.op) and s.op is not TRACK) or _is_bounded(s)
 
 
 def _is_bounded(s: Step) -> bool:

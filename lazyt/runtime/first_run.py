@@ -27,7 +27,7 @@ from lazyt.ops.arithmetic import MULTIPLY
 from lazyt.ops.definition import PRODUCT
 from lazyt.runtime import memory
 from lazyt.runtime.plan import Plan, build, values_of
-from lazyt.tracing.program import ASSIGN, INPUT, MODE, Builder, Program, Slot, kind_of
+from lazyt.tracing.program import ASSIGN, INPUT, MODE, Builder, Program, Slot, is_expanded, kind_of
 from lazyt.tracing.shape_inference import form_of
 from lazyt.tracing.tensor_state import Data
 from lazyt.tracing.trace import Step
@@ -174,7 +174,7 @@ def runs_stepwise(steps: Sequence[Step]) -> bool:
     if not all(backends[d].capabilities(d).first_run for d in {s.device for s in steps}):
         return False
     computing = _computing(steps)
-    if any(hasattr(s.op, "expand") for s in computing):
+    if any(is_expanded(s.op) for s in computing):
         return False
     return not any(map(_is_product, computing)) or not any(map(_widens, computing))
 

@@ -16,6 +16,7 @@ from lazyt.config import HOST, general as settings
 from lazyt.ir import graph as g
 from lazyt.runtime import memory
 from lazyt.tracing.lower import Lowered, lower
+from lazyt.tracing.program import position
 from lazyt.tracing.tensor_state import Data
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ Recipe = list[tuple[int, int, int, Extents, "np.dtype"]]
 
 def names(want: Sequence[Slot]) -> Wanted:
     """Slots by their place in the program, equal for all traces of equal programs."""
-    return tuple((s.step.index, s.k) for s in want)
+    return tuple(map(position, want))
 
 
 def guards_hold(guards: Sequence[Any]) -> Callable[[Extents], bool]:
@@ -228,8 +229,8 @@ class Plan:
         # NOTE: a plan keeps no slot: it outlives the trie, and each slot keeps the whole trie alive.
         if names(want) == self.wanted:
             return values
-        at = {name: i for i, name in enumerate(self.wanted)}
-        return [*(values[at[s.step.index, s.k]] for s in want), *values[len(self.wanted) :]]
+        index = {name: i for i, name in enumerate(self.wanted)}
+        return [*(values[index[position(s)]] for s in want), *values[len(self.wanted) :]]
 
     def order_of(self, extents: tuple[int, ...], want: Sequence[Slot]) -> list[int]:
         """Index of the buffer of each of `want`; -1 for a result without a buffer of its own."""
@@ -256,7 +257,7 @@ class Plan:
         outs = graph_interpreter.interpret(self.graph, self.graph.outputs, arrays, scalars, (extents, scalars))
         n = len(self.wanted)
         by_name = dict(zip(self.wanted, outs[:n], strict=True))
-        found = [*(by_name[s.step.index, s.k] for s in want), *outs[n:]]
+        found = [*(by_name[position(s)] for s in want), *outs[n:]]
         return [memory.from_array(np.asarray(x), self.device) for x in found]
 
 

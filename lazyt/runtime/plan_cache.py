@@ -28,16 +28,10 @@ from lazyt.tracing.trace import Ext, holding
 
 if TYPE_CHECKING:
     from lazyt.autograd.later import Later
-    from lazyt.ir import graph_interpreter
-    from lazyt.ir.passes import pipeline
-    from lazyt.runtime import chain, memory_budget, stored_plans
+    from lazyt.runtime import chain
     from lazyt.tracing.program import Program
     from lazyt.tracing.trace import Trace
 else:
-    graph_interpreter = on_demand.module("lazyt.ir.graph_interpreter")
-    pipeline = on_demand.module("lazyt.ir.passes.pipeline")
-    memory_budget = on_demand.module("lazyt.runtime.memory_budget")
-    stored_plans = on_demand.module("lazyt.runtime.stored_plans")
     chain = on_demand.module("lazyt.runtime.chain")
 
 # A program with at most this many steps, and without a backward, runs unfused the first time ...

@@ -24,7 +24,7 @@ from lazyt.runtime.plan import Plan
 from lazyt.runtime.replay import AMONG, ENQUEUE, Again, counters
 from lazyt.tracing.inference import made_in_inference
 from lazyt.tracing.inputs import form_of
-from lazyt.tracing.program import INPUT, Slot
+from lazyt.tracing.program import INPUT, Slot, position
 from lazyt.tracing.tensor_state import Data, Holder, Inference
 from lazyt.tracing.trace import Several, holding, local
 
@@ -61,7 +61,7 @@ class Update(Again):
         super().__init__(tr, plan, bound, len(holders), in_place)
         path = tr.pos.steps()
         results = tr.results[: len(path)]
-        place = {(s.step.index, s.k): k for k, s in enumerate(want[: len(holders)])}
+        place = {position(s): k for k, s in enumerate(want[: len(holders)])}
         known = {*map(id, holders), *map(id, others)}
         # Of the results: those that are held, what is wanted first; those that only the trace holds; where none is.
         held = dict.fromkeys(i for i, h in enumerate(results) if id(h) in known)

@@ -25,7 +25,7 @@ from lazyt.ir.residuals import Residuals
 from lazyt.ops.compression import DRAWS
 from lazyt.ops.definition import OPS, OpDef
 from lazyt.tracing.mode import Mode
-from lazyt.tracing.program import ASSIGN, INPUT, MODE, at, is_expanded, key_of
+from lazyt.tracing.program import ASSIGN, INPUT, MODE, is_expanded, key_of, position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,7 +133,7 @@ def _text(c: Call) -> Any:
     mode = c.mode.computing.values
     if mode["memory"] is not None or mode["compress"] is not None or c.op in DRAWS:
         raise Unnamed
-    key = key_of(c, at)
+    key = key_of(c, position)
     # NOTE: the text of an attribute shows its type.
     return _named(key if c.op is INPUT else (key[0][:-1], *key[1:]))
 

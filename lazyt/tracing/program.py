@@ -138,7 +138,7 @@ def _placed(x: Any, place: Callable[[Slot], Any]) -> Any:
     return x
 
 
-def at(x: Slot) -> tuple[int, int]:
+def position(x: Slot) -> tuple[int, int]:
     """Place of a value in its program: index of the call, and which of its values."""
     return x.step.index, x.k
 
@@ -254,5 +254,5 @@ class Builder:
         """The program of the calls added so far."""
         number = self.number
         for c in self.calls:
-            number = number_of(number, key_of(c, at))
+            number = number_of(number, key_of(c, position))
         return Program(self.calls, number)

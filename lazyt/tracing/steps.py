@@ -180,7 +180,7 @@ def child(pos: Step, key: Key) -> Step | None:
 def new_step(
     pos: Step, op: Any, operands: tuple[Any, ...], statics: tuple[Any, ...], key: Key, values: int
 ) -> Step:  # fmt: skip
-    """A step behind another one, on the user's line, with so many values; it is not known yet."""
+    """Makes a step behind another one, on the user's line, with `values` slots; `insert` makes it known."""
     s = Step(pos, op, operands, statics, key)
     s.site = user_site()
     s.give(values)

@@ -24,7 +24,7 @@ from lazyt.forking import SYNC, OrderedLock
 from lazyt.interrupts import uninterrupted
 from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.mode import DEFAULT, FIRST, Mode
-from lazyt.tracing.program import Call, Key, Program, Slot, at, key_of, number_of
+from lazyt.tracing.program import Call, Key, Program, Slot, key_of, number_of, position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -191,7 +191,7 @@ class Step(Call):
             s._number = number_of(0, (s.mode,))
         n = s._number
         for s in reversed(todo):
-            n = s._number = number_of(n, key_of(s, at))
+            n = s._number = number_of(n, key_of(s, position))
         return n
 
     @property

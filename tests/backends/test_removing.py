@@ -111,7 +111,7 @@ def test_other_threads_run_no_plan_of_it(added, training):
 
 
 def test_what_is_remembered_to_be_run_again_is_forgotten(added):
-    """Of a backend whose syncs are replayed (`Target.replay`)."""
+    """The plans of a backend with replays (`Target.replay`)."""
     name = added(InterpretedBackend())
     x = lt.asarray(X, device=name)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What a device can do is described in one record, which passes are given as it is; a flag acts on it once."""
+"""One record describes the abilities of a device; passes get it as it is, and a flag acts on it once."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_other_programs_have_other_numbers() -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_copy_of_all_calls_is_the_program(name: str) -> None:
-    """What is copied is all that a program is equal by: so a part, or a first step, is found again as a trace."""
+    """A copy has the whole key of each call, so a part or a first step is found again as a trace."""
     program, held = record(name)
     calls = program.calls
     made = Builder(calls[0].mode, calls[0].device, number_of(0, (calls[0].parent.mode,)))

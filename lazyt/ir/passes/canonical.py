@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Parts = tuple[Node, ...]  # real and imaginary
 
-# So many values are looked at to find what one is made of.
+# Number of values that are searched for an operand of another one.
 NEAR = 64
 # The operations whose products are no user's: by how their names begin.
 OF_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose")

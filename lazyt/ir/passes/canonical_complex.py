@@ -39,7 +39,7 @@ def _each(op: str) -> Callable[..., Parts]:
 
 
 def _both(op: str, joined: str) -> Arithmetic:
-    """What is so of both parts, or of either."""
+    """Joins a predicate of both parts by `and` or `or`."""
     return lambda b, *zs: b.elementwise(joined, *_each(op)(b, *zs))
 
 

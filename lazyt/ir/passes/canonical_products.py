@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.canonical import Canonicalizer
 
-# Matrices of at most so many rows, columns and terms of a sum are multiplied element by element, if they are so many.
+# At least MANY matrices of at most TINY rows, columns and terms of a sum are multiplied element by element.
 TINY, MANY = 3, 64
-# A matrix in memory, of as many rows, each of so many elements at most, is multiplied by a vector.
+# A matrix in memory with at least FEW rows of at most SHORT elements is multiplied by a vector.
 FEW, SHORT = 16, 64
 
 
@@ -109,7 +109,7 @@ def _by_sums(c: Canonicalizer, n: Node, x: Node, y: Node) -> Node:
 
 
 def _turns(c: Canonicalizer, n: Node, y: Node) -> bool:
-    """Whether n is a transposed product that nobody else reads: the gradient of a weight that is met transposed."""
+    """Whether n is the transpose of a product without other readers, as the gradient of a weight often is."""
     x = n.operands[0]
     return "turn" not in c.off and _transposes(n) and x.op == y.op == "matmul" and c.readers[x] == 1
 
@@ -135,7 +135,7 @@ def _is_wanted(c: Canonicalizer, n: Node, x: Node, y: Node) -> bool:
 
 
 def _with_padding(c: Canonicalizer, n: Node, x: Node, y: Node) -> Node:
-    """As it is, with its image's zeros as padding."""
+    """Keeps the convolution, with the zeros around its image as padding."""
     a = n.attrs
     assert isinstance(a, g.Convolution)
     if n.op != "convolve_image" and (found := zeros_around(c.b, x)) is not None:
@@ -157,7 +157,7 @@ def _of_halves(c: Canonicalizer, n: Node, x: Node, y: Node, a: g.Convolution) ->
 
 
 def _is_part(c: Canonicalizer, n: Node, y: Node) -> bool:
-    """Whether n is a slice of a convolution that nobody else reads: the gradient of an input that had been padded."""
+    """Whether n is a slice of a convolution without other readers: the gradient of an input that had been padded."""
     x = n.operands[0]
     return "slices" not in c.off and x.op == y.op in CONVOLUTIONS and c.readers[x] == 1
 

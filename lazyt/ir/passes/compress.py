@@ -290,7 +290,7 @@ class _Compressor(Rewriter):
         return g.Graph(nodes, outs, kept, tuple(n.shape for n in self.rounded))
 
     def carry(self, n: Node, *_: Node) -> Node:
-        """What carries, of estimates."""
+        """Copies a node that carries estimates, on estimates."""
         operands = [self.new[o] if carries(o) else self._read(o) for o in n.operands]
         self.b.site = n.site
         found = self.copy(n, *operands)
@@ -298,7 +298,7 @@ class _Compressor(Rewriter):
         return found
 
     def pack(self, n: Node, *operands: Node) -> Node:
-        """What is packed, as it is: of the estimate it is `_read`."""
+        """Copies a node exactly and packs it; `_read` gives the estimate."""
         x = self.copy(n, *operands)
         draw = draw_of(n)
         assert draw is not None, "only such are packed"

@@ -28,7 +28,7 @@ USUAL = Target(
 
 @dataclass(frozen=True)
 class Options:
-    """How a graph is compiled: for which device, and which passes and rewrites are off."""
+    """Options of a compilation: the target, and the passes and rewrites that are off."""
 
     target: Target = USUAL  # without what flags take away
     fused: bool = True  # kernels of many operations; otherwise each operation has a kernel of its own

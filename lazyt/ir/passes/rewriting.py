@@ -54,7 +54,7 @@ class Rewriter:
 
     @cached_property
     def readers(self) -> Counter[Node]:
-        """How often each node of the graph is read, as an output too."""
+        """Number of readers of each node of the graph; an output counts as one."""
         return Counter(x for n in self.graph.nodes for x in n.operands) + Counter(self.graph.outputs)
 
     def run(self, rules: Rules) -> Graph:
@@ -77,7 +77,7 @@ class Rewriter:
         return found is not None
 
     def value(self, rules: Rules, n: Node, *operands: Any) -> Any:
-        """What the first rule gives that applies to n, of these operands; None if there is none."""
+        """Result of the first rule that applies to n with these operands; None if none does."""
         for rule in rules.get(n.op) or rules.get("", ()):
             if rule.holds(self, n, *operands) and (found := rule.rewrite(self, n, *operands)) is not None:
                 return found
